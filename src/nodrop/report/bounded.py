@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TypeVar
 
 from nodrop.report.sentences import phrase
 from nodrop.report.story import RunCell, Story, once
-from nodrop.report.tables import Table
+from nodrop.report.tables import ItemT, Table
 from nodrop.report.trials import StoredTrial
-
-Item = TypeVar("Item")
 
 MOST_ROWS = 500
 """Largest number of rows in a table. A run of so many trials has all of them on its page."""
@@ -64,8 +61,8 @@ def told(story: Story) -> frozenset[str]:
 
 
 def marks(
-    items: Sequence[Item], *, strips: int = 1, key: Callable[[Item], float] | None = None
-) -> Sequence[Item]:
+    items: Sequence[ItemT], *, strips: int = 1, key: Callable[[ItemT], float] | None = None
+) -> Sequence[ItemT]:
     """All, or as many as one of so many strips may have: evenly by rank of `key` (without one, as
     they come), the first and the last among them. A run whose trials all have room is drawn whole,
     whatever it is divided into."""

@@ -48,9 +48,8 @@ class _Route:
         self._crowded = len(seen) >= CROWDED
         self._top = TOP + (30 if self._crowded else 0)
         wide = [2.4 if _leaving(step) else 1.0 for step in ledger.steps]
-        self._x = {seen[0].name: 0.0}
-        for n, step in enumerate(ledger.steps, 1):
-            self._x[step.end.name] = sum(wide[:n]) / sum(wide) * 100
+        ends = [seen[0].name, *(step.end.name for step in ledger.steps)]
+        self._x = {name: sum(wide[:n]) / sum(wide) * 100 for n, name in enumerate(ends)}
 
     def plot(self, title: str) -> Plot:
         branches = [
@@ -179,11 +178,9 @@ def _time_row(name: str, timelines: Sequence[TrialTimeline], x: Scale, *, final:
     # interval may seem to hold more than itself. What cannot be more is drawn as all there is.
     high = next((p.high for p in known if p.high is not None), None)
     y = Scale.over([max(tops, default=0.0) if high is None else high], 2)
-    quiet: set[str] = set()
-    if "thread" in name.lower():
-        series = [s for p in known for s in p.series]
-        loud = {s.name for s in series if any(v >= QUIET for _, v in s.points)}
-        quiet = {s.name for s in series} - loud if loud else quiet
+    threads = [s for p in known for s in p.series] if "thread" in name.lower() else []
+    loud = {s.name for s in threads if any(v >= QUIET for _, v in s.points)}
+    quiet = {s.name for s in threads if loud} - loud
     plots = []
     for panel, timeline in zip(panels, timelines, strict=True):
         plot = Plot(f"{name} over time", x, y, TIME_HEIGHT, "flat" if final else "bare")

@@ -210,10 +210,9 @@ def compared(base: RunCell, cell: RunCell, figure: Figure, family: Family) -> Co
     found = None if cell is base else compare(left, right, asked)
     if figure is LOSS_FIGURE and found is not None and found.answer is Relation.DIFFERENT:
         # It must differ without what late bursts of the sender can explain of it as well.
-        if sum(right) / len(right) > sum(left) / len(left):
-            sure = compare(left, SURE_LOSS.gathered(cell).by_start, asked)
-        else:
-            sure = compare(SURE_LOSS.gathered(base).by_start, right, asked)
+        more = sum(right) / len(right) > sum(left) / len(left)
+        known = SURE_LOSS.gathered(cell if more else base).by_start
+        sure = compare(left if more else known, known if more else right, asked)
         if sure is None or sure.answer is not Relation.DIFFERENT:
             found = replace(found, answer=Relation.CANNOT_TELL)
     return Compared(
@@ -294,16 +293,22 @@ def cost_sentences(found: Sequence[SetupCondition]) -> Iterator[Sentence]:
     base, at = heaviest.base, f" at {heaviest.label}" if heaviest.label else ""
     for place in heaviest.places[1:]:
         items = [compared(base.cell, place.cell, figure, heaviest.family) for figure in figures]
-        words = "; ".join(_verdicts(items)) or "no measured trial to compare"
-        for one in (base, place):
-            if failed := len(one.cell.failed):  # only trials that survive are compared
-                words += f"; {failed} of {failed + len(one.cell.valid)} trials of {one.name} failed"
-                words += " and are in none of these figures"
-        if hosts := other_hosts(base.cell, place.cell):
-            words += f"; other hosts measured them ({hosts}), so this includes how hosts differ"
+        hosts = other_hosts(base.cell, place.cell)
+        differ = f"other hosts measured them ({hosts}), so this includes how hosts differ"
+        words = (
+            *([*_verdicts(items)] or ["no measured trial to compare"]),
+            # Only trials that survive are compared.
+            *(
+                f"{failed} of {failed + len(one.cell.valid)} trials of {one.name} failed and are "
+                "in none of these figures"
+                for one in (base, place)
+                if (failed := len(one.cell.failed))
+            ),
+            differ if hosts else "",
+        )
         yield Sentence(
             "setup-against-base",
-            f"{place.name} against {base.name}{at}: {words}.",
+            f"{place.name} against {base.name}{at}: {'; '.join(filter(None, words))}.",
             {item.figure.name: item.evidence for item in items if item.found},
             (*base.cell.valid, *place.cell.valid),
             subject=place.name,
@@ -340,8 +345,8 @@ def _with(item: Compared, *more: str, amount: str = "") -> str:
     """The figure as within a sentence (SUT stays SUT), and more about it in brackets."""
     title = item.figure.title
     name = (title if title[:2].isupper() else title[0].lower() + title[1:]) + amount
-    worst = ""
-    if item.worst_words and item.base.values:
-        worst = f"{item.worst_words}, in the base {item.figure.shown(max(item.base.values))} %"
+    of_base = item.figure.shown(max(item.base.values, default=0.0))
+    known = item.worst_words and item.base.values
+    worst = f"{item.worst_words}, in the base {of_base} %" if known else ""
     said = ", ".join(filter(None, (*more, worst)))
     return f"{name} ({said})" if said else name

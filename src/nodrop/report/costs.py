@@ -53,9 +53,8 @@ class Figure:
 
     @property
     def margin_words(self) -> str:
-        if self.loses:
-            return f"{MARGINS[self.name]:.1f} points"
-        return f"{RELATIVE_MARGIN * 100:.0f} %"
+        points = f"{MARGINS.get(self.name, 0.0):.1f} points"
+        return points if self.loses else f"{RELATIVE_MARGIN * 100:.0f} %"
 
     def margin(self, level: float) -> float:
         return MARGINS[self.name] if self.loses else RELATIVE_MARGIN * abs(level)
@@ -145,6 +144,6 @@ DIFFERENCES = tuple(
 
 def differences_of(cells: Sequence[RunCell]) -> tuple[Figure, ...]:
     """Figures that say something of these cells: loss of packets, failures of transactions."""
-    of = {LOSS: any(not cell.answered for cell in cells)}
-    of[FAILURES] = any(cell.answered for cell in cells)
+    answered = [cell.answered for cell in cells]
+    of = {LOSS: not all(answered), FAILURES: any(answered)}
     return tuple(figure for figure in DIFFERENCES if of.get(figure.name, True))

@@ -99,30 +99,32 @@ TRIAL_COLUMNS_OF_PACKETS = {
     *("offered_pps", "imbalance_pct", "lost_packets", "loss_pct"),
 }
 TRIAL_COLUMNS_OF_TRANSACTIONS = {"failed_transactions", "failures_pct"}
+IN_EACH_BLOCK = ("invalid_reasons", "schedule_error_p50_us", "schedule_error_max_us", "verdict")
+OFTEN_EMPTY = {
+    *("cut_packets", "invalid_packets", "residual_bytes", "apart"),
+    *("ring_peak_pct", "ring_excess_pct"),
+}
+IN_WORDS = ("failed_trials", "void_trials")
+"""Columns of cells that name the reasons beside the number, on the page."""
 ANSWERED_TITLES = {"loss_pct_median": "Failed, %", "lossy_trials": "Trials with failures"}
 
 
 @once
 def cells_table(story: Story) -> Table:
     fields = (*CELL_FIELDS, *([PAIRS] if _fleet(story) else []), *_of_others(story))
-
-    def mark(cell: RunCell) -> str:
-        worst = "failed" if cell.failed else "loss" if cell.lossy else ""
-        return worst or ("good" if cell.valid else "void")
-
     return table_of(
         "cells", "Cells: medians over measured trials", fields, story.cells,
-        anchor=lambda cell: cell.typical.anchor, mark=mark,
+        anchor=lambda cell: cell.typical.anchor, mark=lambda cell: cell.mark,
     )  # fmt: skip
 
 
 def _of_others(story: Story) -> Iterator[Field[RunCell]]:
     """Figures that some cell has: one of transactions says nothing of packets."""
-    for one in figures_of_others():
-        if not any(one.summary(cell) for cell in story.cells):
-            continue
-        name, title = f"{one.name}_median", f"{one.title}, {one.unit}"
-        yield number(name, title, one.median, one.shown, help=one.help)
+    found = [f for f in figures_of_others() if any(map(f.summary, story.cells))]
+    yield from (
+        number(f"{f.name}_median", f"{f.title}, {f.unit}", f.median, f.shown, help=f.help)
+        for f in found
+    )
 
 
 def _again(table: Table, name: str, other: str) -> set[str]:
@@ -146,25 +148,24 @@ def cells_page_table(story: Story) -> Table:
     pairs = [PAIRS.column.name] if PAIRS.column.name in at else []
     first, *others = (*CELL_PAGE_COLUMNS, *(field.column.name for field in _of_others(story)))
     again = _again(wide, "setup_cpu_s_median", "sut_cpu_s_median")
-    if story.answered:
-        again |= OF_PACKETS
-    keep = [at[name] for name in (first, *pairs, *others) if name not in again]
+    hidden = again | OF_PACKETS if story.answered else again
+    keep = [at[name] for name in (first, *pairs, *others) if name not in hidden]
     rows = []
     for cell, row in zip(story.cells, wide.rows, strict=True):
         values = list(row.values)
         if cell.loss and (found := cell.loss.interval):
             shown = numbers.between(found.low, found.high, numbers.percent)
             values[at["interval"]] = Value(found.low, shown)
-        for name, trials in (("failed_trials", cell.failed), ("void_trials", cell.void)):
+        for name, trials in zip(IN_WORDS, (cell.failed, cell.void), strict=True):
             if trials:
                 values[at[name]] = Value(len(trials), f"{len(trials)}: {_codes(trials)}")
         rows.append(replace(row, values=tuple(values[i] for i in keep)))
-    in_words = ("failed_trials", "void_trials")
-    columns = [wide.columns[i] for i in keep]
-    if story.answered:
-        columns = [replace(c, title=ANSWERED_TITLES.get(c.name, c.title)) for c in columns]
-    shown_as = (replace(c, numeric=False) if c.name in in_words else c for c in columns)
-    return bounded.shortened(replace(wide, columns=tuple(shown_as), rows=rows))
+    titles = ANSWERED_TITLES if story.answered else {}
+    columns = tuple(
+        replace(c, title=titles.get(c.name, c.title), numeric=c.numeric and c.name not in IN_WORDS)
+        for c in (wide.columns[i] for i in keep)
+    )
+    return bounded.shortened(replace(wide, columns=columns, rows=rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,9 +252,9 @@ def trials_table(story: Story) -> Table:
 
 def _trial_fields(story: Story) -> Sequence[Field[_Line]]:
     fields = (*TRIAL_FIELDS, PAIR) if _fleet(story) else TRIAL_FIELDS
-    if any(cell.answered for cell in story.cells):
-        return fields
-    return [one for one in fields if one.column.name not in TRIAL_COLUMNS_OF_TRANSACTIONS]
+    answered = any(cell.answered for cell in story.cells)
+    hidden = set() if answered else TRIAL_COLUMNS_OF_TRANSACTIONS
+    return [one for one in fields if one.column.name not in hidden]
 
 
 def _trials(story: Story, trials: Sequence[StoredTrial], fields: Sequence[Field[_Line]]) -> Table:
@@ -288,13 +289,14 @@ def trials_page_table(story: Story) -> Table:
     table = _trials(story, trials, [*fields.values()])
     more = bounded.more_words(len(story.trials) - len(told), "trials.csv")
     table = replace(table, rows=tuple(table.rows), more=more)
-    hidden = {"invalid_reasons", "schedule_error_p50_us", "schedule_error_max_us", "verdict"}
-    hidden |= {"cut_packets", "invalid_packets", "residual_bytes", "apart"} & empty(table)
-    hidden |= {"ring_peak_pct", "ring_excess_pct"} & empty(table)
-    hidden |= _again(table, "setup_cpu_s", "sut_cpu_s")
-    if story.answered:
-        hidden |= TRIAL_COLUMNS_OF_PACKETS
-    return without(table, hidden if story.several else {*hidden, "run_directory"})
+    hidden = {
+        *IN_EACH_BLOCK,
+        *(OFTEN_EMPTY & empty(table)),
+        *_again(table, "setup_cpu_s", "sut_cpu_s"),
+        *(TRIAL_COLUMNS_OF_PACKETS if story.answered else ()),
+        *(() if story.several else ("run_directory",)),
+    }
+    return without(table, hidden)
 
 
 LEDGER_COLUMNS = (
@@ -325,16 +327,15 @@ def ledger_table(story: Story) -> Table:
 Line = tuple[Value, ...]
 
 
-def ledger_lines(ledger: Ledger | None) -> list[Line]:
+def ledger_lines(ledger: Ledger | None) -> Iterator[Line]:
     """Hop, then what happened on the way to the next one, then the step's residual."""
-    lines: list[Line] = []
 
     def line(
         step: str, entry: str, kind: str, packets: Value, bytes: tuple[Value, Value], *said: str
-    ) -> None:
+    ) -> Line:
         """`said`: counter, evidence and knob."""
         written = (*said, "", "")[:3]
-        lines.append((*map(text, (step, entry, kind)), packets, *bytes, *map(text, written)))
+        return (*map(text, (step, entry, kind)), packets, *bytes, *map(text, written))
 
     into = {step.end.name: step for step in ledger.steps} if ledger else {}
     of_bytes = {step.end.name: step for step in ledger.byte_steps} if ledger else {}
@@ -344,7 +345,7 @@ def ledger_lines(ledger: Ledger | None) -> list[Line]:
             ways = {step.end.name, *step.over}
             aside = [a for a in ledger.accounts if a.into in ways and a.kind in NO_PACKETS]
             for a in (*step.accounts, *(a for a in aside if a.kind is not Class.NOT_FOR_US)):
-                line(name, a.name, a.kind.value, *_moved(a), a.counter, a.evidence, a.knob)
+                yield line(name, a.name, a.kind.value, *_moved(a), a.counter, a.evidence, a.knob)
             books = of_bytes.get(hop.name)
             residual = scaled(books.residual_bytes, numbers.signed) if books else NOTHING
             slack = ""
@@ -355,12 +356,11 @@ def ledger_lines(ledger: Ledger | None) -> list[Line]:
                         f"bytes: exact to {n:,}, for packets in classes may be long or short ones"
                     )
             packets = scaled(step.residual_packets, numbers.signed)
-            line(name, "residual", "residual", packets, (residual, NOTHING), "", slack)
+            yield line(name, "residual", "residual", packets, (residual, NOTHING), "", slack)
         blind = "" if hop.packets is not None else "not visible from the host"
         counted = NOTHING if hop.bytes is None else scaled(hop.bytes, numbers.count)
         seen = scaled(hop.packets, numbers.count)
-        line(hop.name, hop.name, "hop", seen, (counted, NOTHING), hop.counter, blind)
-    return lines
+        yield line(hop.name, hop.name, "hop", seen, (counted, NOTHING), hop.counter, blind)
 
 
 NOTHING = Value(None, "")
@@ -369,9 +369,8 @@ NOTHING = Value(None, "")
 def _moved(account: Account) -> tuple[Value, tuple[Value, Value]]:
     """Packets, and the least and the most of their bytes."""
     n, adds = account.packets, account.kind in ADDING
-    packets = scaled(n if adds else -n, numbers.signed)
-    if account.kind in NO_PACKETS:
-        packets = scaled(n, numbers.count)
+    moved = scaled(n if adds else -n, numbers.signed)
+    packets = scaled(n, numbers.count) if account.kind in NO_PACKETS else moved
     sign, one = 1 if adds or account.kind is Class.PADDED else -1, (account.bytes, None)
     ends = account.bytes_between if account.bytes is None and account.bytes_between else one
     least, most = (NOTHING if n is None else scaled(sign * n, numbers.signed) for n in ends)

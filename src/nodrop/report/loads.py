@@ -201,20 +201,18 @@ def _not_lost(subject: str, cell: RunCell) -> Sentence:
     n, unknown = len(cell.known), len(cell.unknown)
     # Each of those may have lost some.
     bound = upper_bound(starts_of(cell.unknown), starts_of((*cell.known, *cell.unknown)))
-    lost = f"0 of {count_of(n, 'trial')} lost a packet"
-    lost += f", of {unknown} more it is not known" if unknown else ""
-    lost += f", so fewer than {share(bound)} of such {cell.independent_name} do (95 % confidence)"
+    more = f", of {unknown} more it is not known" if unknown else ""
+    fewer = f"so fewer than {share(bound)} of such {cell.independent_name} do (95 % confidence)"
+    lost = f"0 of {count_of(n, 'trial')} lost a packet{more}, {fewer}"
     books = [t.record.packets for t in cell.known]
     kept = [packets.sustained for packets in books]
     packets, seconds = cell.median("offered_packets"), cell.median("duration_s")
-    burst = "unknown size" if packets is None else numbers.count_of(packets, "packet")
-    burst += f" in {numbers.seconds(seconds)} s" if seconds is not None else ""
-    if all(kept):
-        # A pace is shown to within some packets: a SUT slower by less than that looks the same.
-        served = [pps for one in books if (pps := one.service_pps_at_least) is not None]
-        least = min(served, default=None)
-        if least is not None and (cell.offered_pps is None or least < cell.offered_pps):
-            lost += f"; it is shown to serve at least {numbers.count(least)} packets/s"
+    size = "unknown size" if packets is None else numbers.count_of(packets, "packet")
+    burst = size if seconds is None else f"{size} in {numbers.seconds(seconds)} s"
+    # A pace is shown to within some packets: a SUT slower by less than that looks the same.
+    served = [pps for one in books if (pps := one.service_pps_at_least) is not None]
+    if all(kept) and served and (cell.offered_pps is None or min(served) < cell.offered_pps):
+        lost += f"; it is shown to serve at least {numbers.count(min(served))} packets/s"
     shown = f" (shown in {kept.count(True)} of {count_of(n, 'trial')})" if True in kept else ""
     rule = "carries" if all(kept) else "absorbed" if False in kept else "no-loss"
     evidence = {
@@ -264,9 +262,9 @@ def _failed(subject: str, cells: Sequence[RunCell]) -> Sentence:
     for cell in cells:
         lossy, known = len(cell.lossy), len(cell.known)
         rest = "the other one" if known == 1 else f"the other {known}"
-        others = f"; of {rest}, {lossy} lost packets"
-        if lossy in (0, known):
-            others = f"; {rest} lost {'packets' if lossy else 'nothing'}" if known else ""
+        some = f"; of {rest}, {lossy} lost packets"
+        alike = f"; {rest} lost {'packets' if lossy else 'nothing'}" if known else ""
+        others = alike if lossy in (0, known) else some
         tried = len(cell.failed) + len(cell.valid)
         said = f"in {len(cell.failed)} of {count_of(tried, 'trial')} at {load_words(cell)}"
         parts.append(f"{said} ({why(cell.failed)}{others})")
@@ -356,9 +354,8 @@ def _always_void(
     if n < FEWEST or n < NEARLY_ALL * len(trials):
         return
     same = tuple(t for t in void if code in t.invalid_reasons)
-    how_many = f"{n} of {len(trials)}"
-    if n == len(trials):
-        how_many = "both" if n == 2 else f"all {n}"
+    every = "both" if n == 2 else f"all {n}"
+    how_many = every if n == len(trials) else f"{n} of {len(trials)}"
     # The reason, and one trial's own words for it.
     words = reason_words(code)
     said = same[len(same) // 2].record.verdict.removeprefix("void: ").split("; ")[0]

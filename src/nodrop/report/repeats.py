@@ -63,13 +63,12 @@ class Repeated:
     @property
     def words(self) -> str:
         low, high = (self.figure.signed(end(self.deviations)) for end in (min, max))
-        said = f"{self.figure.title} of {self.cell.label}: {self.figure.shown(self.median)} "
-        said += f"{self.figure.unit}, {len(self.values)} runs between {low} and {high} "
-        said += f"{self.figure.difference_unit} of it"
-        if apart := self.apart:
-            said += f"; {first_of([self.runs[i] for i in apart], MOST_NAMED)}"
-            said += " stands apart" if len(apart) == 1 else " stand apart"
-        return f"{said}; {self.sees_words}"
+        of, unit = f"{self.figure.title} of {self.cell.label}", self.figure.difference_unit
+        middle = f"{self.figure.shown(self.median)} {self.figure.unit}"
+        spread = f"{len(self.values)} runs between {low} and {high} {unit} of it"
+        named = first_of([self.runs[i] for i in self.apart], MOST_NAMED)
+        apart = f"; {named} {'stands' if len(self.apart) == 1 else 'stand'} apart" if named else ""
+        return f"{of}: {middle}, {spread}{apart}; {self.sees_words}"
 
 
 @once
@@ -144,10 +143,16 @@ def _said(cells: Sequence[RunCell], rule: Repetitions, sut: Sut) -> Iterator[Sen
         if not these:
             continue
         each = "; ".join(f"{cell.label}: {_words(cell, of)}" for cell, of in these)
-        plain = []
-        for cell, of in these:
-            widths = [{"until": str(k.until), "n": k.n, "half_width": k.half_width} for k in of]
-            plain.append({"cell": cell.label, "trials": len(cell.trials), "known": widths})
+        plain = [
+            {
+                "cell": cell.label,
+                "trials": len(cell.trials),
+                "known": [
+                    {"until": str(k.until), "n": k.n, "half_width": k.half_width} for k in of
+                ],
+            }
+            for cell, of in these
+        ]
         name = "rule-reached" if reached else "rule-not-reached"
         evidence = {"until": list(rule.until), "max": rule.max, "cells": plain}
         yield sentence_of(name, evidence, asked=" and ".join(rule.until), n=len(these), each=each)

@@ -101,10 +101,9 @@ def _compared(factors: Sequence[str]) -> Factor:
 def _condition(story: Story, cells: Sequence[RunCell], compared: Factor) -> SetupCondition:
     first = cells[0]
     same = [f for f in story.factors if f not in compared and f in first.factors]
-    same.sort(key=lambda f: f.startswith("load."))
-    words = [factor_label(f, first.factors[f]) for f in same]
-    if story.several:
-        words.insert(0, story.sources[first.source].name)
+    loads_last = sorted(same, key=lambda f: f.startswith("load."))
+    words = [story.sources[first.source].name] if story.several else []
+    words += [factor_label(f, first.factors[f]) for f in loads_last]
     if INSTANCES in compared and (accelerator := accelerator_words(first.trials)):
         words.append(accelerator)
     places = tuple(_base_first([SetupLevel("", (cell,)) for cell in cells], compared, guests=True))

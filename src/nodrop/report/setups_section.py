@@ -44,11 +44,15 @@ def shares(cell: RunCell) -> dict[str, int]:
     for packets, sent in ((t.record.packets, t.record.offered.sent) for t in cell.valid):
         if packets.decoded_packets is not None and sent:
             held = packets.merged_detail.held_packets if packets.merged_detail else 0
-            total[DECODED] += packets.decoded_packets
-            total[MERGED] += (packets.merged_packets or 0) - held
-            total[HELD] += held
-            total.update({f"lost: {name}": n for name, n in packets.lost_by_place.items()})
-            total[RESIDUAL] += abs(packets.residual_packets or 0)
+            total.update(
+                {
+                    DECODED: packets.decoded_packets,
+                    MERGED: (packets.merged_packets or 0) - held,
+                    HELD: held,
+                    **{f"lost: {name}": n for name, n in packets.lost_by_place.items()},
+                    RESIDUAL: abs(packets.residual_packets or 0),
+                }
+            )
     return {name: n for name, n in total.items() if n}
 
 

@@ -100,6 +100,12 @@ class RunCell:
         """Whether the load was transactions, which have a section of their own."""
         return self.trials[0].record.transactions is not None
 
+    @property
+    def mark(self) -> str:
+        """`failed`, `loss`, `good` or `void`: the worst that its trials show of its load."""
+        worst = "failed" if self.failed else "loss" if self.lossy else ""
+        return worst or ("good" if self.valid else "void")
+
     def _of(self, outcome: str) -> tuple[StoredTrial, ...]:
         return tuple(t for t in self.trials if t.outcome == outcome)
 
@@ -187,12 +193,9 @@ class RunCell:
         measured = [t for t in self.valid if t.loss_ratio is not None]
         if loss is None or not measured:
             return self.trials[0]
-        middle = loss.median
-
-        def distance(trial: StoredTrial) -> tuple[bool, float]:
-            return not trial.has_books, abs((trial.loss_ratio or 0.0) - middle)
-
-        return min(measured, key=distance)
+        return min(
+            measured, key=lambda t: (not t.has_books, abs((t.loss_ratio or 0.0) - loss.median))
+        )
 
 
 def starts_of(trials: Iterable[StoredTrial]) -> int:
@@ -328,12 +331,9 @@ def _cells(
             )
         )
 
-    def order(cell: RunCell) -> tuple[Any, ...]:
-        """Key that sorts cells by run directory, then by the factors: numbers by size, before words
-        by alphabet."""
-        return (cell.source, *by_size(cell.factors.get(f) for f in (*others, *loads)))
-
-    return tuple(sorted(cells, key=order))
+    # By run directory, then by the factors: numbers by size, before words by alphabet.
+    order = (*others, *loads)
+    return tuple(sorted(cells, key=lambda c: (c.source, *by_size(map(c.factors.get, order)))))
 
 
 def _really(factor: str, asked: Any, found: Sequence[StoredTrial]) -> str:
@@ -350,6 +350,10 @@ def _really(factor: str, asked: Any, found: Sequence[StoredTrial]) -> str:
     return f" (really {said})" if said else ""
 
 
+FORMS = {"speed": "{}× speed", "pps": "{} pps", "rate": "{}/s", "ramp": "a ramp from {}"}
+"""Factors that do not say their name."""
+
+
 def factor_label(factor: str, value: Any) -> str:
     """`4X` for load.multiplier = 4, `bare` for setup.kind = "bare", else name and value."""
     name = factor.rsplit(".", 1)[-1]
@@ -358,18 +362,10 @@ def factor_label(factor: str, value: Any) -> str:
         return f"{said}X"
     if name in ("setup", "kind", NAMED) or factor in ("setup", "sut", "load"):
         return said
-    match name:
-        case "speed":
-            return f"{said}× speed"
-        case "pps":
-            return f"{said} pps"
-        case "rate":
-            return f"{said}/s"
-        case "ramp":
-            return f"a ramp from {said}"
-        case "instances":
-            return f"{said} {noun(value, 'instance')}"
-    return f"{escape.plain(name, longest=60)} {said}"
+    if name == "instances":
+        return f"{said} {noun(value, 'instance')}"
+    form = FORMS.get(name)
+    return form.format(said) if form else f"{escape.plain(name, longest=60)} {said}"
 
 
 def _shown(value: Any) -> str:

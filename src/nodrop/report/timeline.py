@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 from nodrop.report import escape
 from nodrop.report.story import StorySource
-from nodrop.report.tables import Field, Table, number, table_of, words
+from nodrop.report.tables import Field, ItemT, Table, number, table_of, words
 from nodrop.report.trials import StoredTrial
 from nodrop.untrusted.json_text import table_in, value_in
 
 RECEIVED, OFFERED = "Offered and received", "offered"
 
 Point = tuple[float, float]
-RowT = TypeVar("RowT")
 FROM_S = -1.0
 """Seconds before the first packet from which several trials are drawn side by side."""
 LARGEST = 2.0**64
@@ -255,23 +254,23 @@ def timeline(source: StorySource, trial: StoredTrial) -> TrialTimeline | None:
         for host, (rows, read_ns) in known.items()
     }
     sampled = list(_drawn(OUTSIDE, seen[outside]))
-    received = [p for p in sampled if p.title == RECEIVED]
-    offered, *late = sent_over_time(source.run.detail(trial.name, "offered"), start)
-    if offered.series:
-        arrived = received[0].series if received else ()
-        received = [replace(offered, series=(*arrived, *offered.series))]
-    late = [panel for panel in late if panel.series]
+    arrived = [series for p in sampled if p.title == RECEIVED for series in p.series]
+    offered, late = sent_over_time(source.run.detail(trial.name, "offered"), start)
+    received = replace(offered, series=(*arrived, *offered.series))
     filled = levels_over_time(source.run.levels(trial.name, outside), start)
     counted = counted_over_time(source.run.live(trial.name), start)
-    others = [p for p in sampled if p.title != RECEIVED]
-    for name in (one for one in inside if one in seen):
-        # On the same axis. Its CPU time is the emulator's on the host, as seen from within:
-        # never to be added to the host's.
-        where = escape.plain(name, longest=24)
-        for panel in _drawn(INSIDE, seen[name]):
-            others.append(replace(panel, title=f"{panel.title} inside ({where})"))
+    others = (p for p in sampled if p.title != RECEIVED)
+    # On the same axis. Its CPU time is the emulator's on the host, as seen from within: never to be
+    # added to the host's.
+    within = (
+        replace(panel, title=f"{panel.title} inside ({escape.plain(name, longest=24)})")
+        for name in inside
+        if name in seen
+        for panel in _drawn(INSIDE, seen[name])
+    )
+    panels = (received, late, *filled, *counted, *others, *within)
     moments = ((said, (marks[name] - start) / 1e9) for name, said in MARKS.items() if name in marks)
-    return TrialTimeline((*received, *late, *filled, *counted, *others), tuple(moments))
+    return TrialTimeline(tuple(panel for panel in panels if panel.series), tuple(moments))
 
 
 def _rows(
@@ -301,7 +300,7 @@ def thinned(rows: Iterable[Json]) -> Sequence[Json]:
     return _evenly(kept)
 
 
-def _evenly(rows: Sequence[RowT]) -> Sequence[RowT]:
+def _evenly(rows: Sequence[ItemT]) -> Sequence[ItemT]:
     """A point for each place of a line, the first and the last row among them."""
     return [*rows[: -1 : max(1, -(-len(rows) // MOST_POINTS))], *rows[-1:]]
 

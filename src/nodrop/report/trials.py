@@ -12,14 +12,11 @@ from nodrop.ledger.balance import Ledger, ledger_from_json
 from nodrop.ledger.imbalance import ThreadRole
 from nodrop.report import escape
 from nodrop.results.records import Detections, counted_in
-from nodrop.results.rundir import Damage, RunDir, pack, unpack
+from nodrop.results.rundir import Damage, Json, RunDir, pack, unpack
 from nodrop.results.summary import first_host
 from nodrop.results.trial import SutThread, TrialRecord
 from nodrop.stats.interval import HostCluster
 from nodrop.untrusted.json_text import list_in, table_in, tables_in, value_in
-
-Json = dict[str, Any]
-
 
 BOOKS_DIFFER = "books_differ"
 BOOKS_MISSING = "books_missing"
@@ -184,41 +181,28 @@ class ReportedSensor:
 
 def read_trial(source: int, run: RunDir, packed: bytes) -> StoredTrial:
     record = found = unpack(packed)
-    if record.transactions is not None:
-        return _read_answered(source, run, record, packed)
-    ledger, problem = _ledger(run, record)
     kept, imported = table_in(run.detail(record.run, "trial")), run.manifest.get("imported_from")
-    if ledger is not None:
-        record = _by_its_files(record, ledger, kept)
-    elif not imported and record.outcome == "measured":
-        # The record alone proves no figure.
-        record = _void(record, BOOKS_MISSING, f"its books are not there: {problem}")
-    return StoredTrial.of(
-        record,
-        packed if record is found else pack(record),
-        source=source,
-        first_host=first_host(run.manifest),
-        run=run,
-        ledger_problem=problem,
-        closed=ledger is not None and ledger.closed,
-        aside=_aside(run, record, table_in(kept, "details")),
-    )
-
-
-def _read_answered(source: int, run: RunDir, record: TrialRecord, packed: bytes) -> StoredTrial:
-    """A trial whose load was transactions: its books are their classes."""
-    found, problem = record, _transactions_problem(run, record)
-    if record.outcome == "measured" and problem:
-        found = _void(record, BOOKS_DIFFER, problem)
-    kept = table_in(run.detail(record.run, "trial"))
+    if record.transactions is None:
+        ledger, problem = _ledger(run, record)
+        closed = ledger is not None and ledger.closed
+        if ledger is not None:
+            found = _by_its_files(record, ledger, kept)
+        elif not imported and record.outcome == "measured":
+            # The record alone proves no figure.
+            found = _void(record, BOOKS_MISSING, f"its books are not there: {problem}")
+    else:  # its books are the classes of its transactions
+        wrong = _transactions_problem(run, record)
+        problem, closed = "its load was transactions", not wrong
+        if record.outcome == "measured" and wrong:
+            found = _void(record, BOOKS_DIFFER, wrong)
     return StoredTrial.of(
         found,
         packed if record is found else pack(found),
         source=source,
         first_host=first_host(run.manifest),
         run=run,
-        ledger_problem="its load was transactions",
-        closed=not problem,
+        ledger_problem=problem,
+        closed=closed,
         aside=_aside(run, record, table_in(kept, "details")),
     )
 

@@ -76,8 +76,7 @@ def trace_changes(story: Story) -> Iterator[Sentence]:
                 for said in list_in(one, "words"):
                     trace = escape.plain(one.get("trace"), longest=1000).rpartition("/")[2]
                     found[escape.plain(f"{trace}: {said}", longest=1000)] = trace
-    for said, trace in found.items():
-        yield Sentence("trace-changed", said, {"trace": trace})
+    yield from (Sentence("trace-changed", said, {"trace": one}) for said, one in found.items())
 
 
 def _unloaded(sensor: ReportedSensor, trials: tuple[StoredTrial, ...]) -> Iterator[Sentence]:
@@ -203,12 +202,11 @@ def _certificate_words(item: Mapping[str, Any]) -> tuple[bool, str]:
     words = phrase("certificate", setup=setup, made=made, caught=len(caught), n=n)
     words += f", missed {', '.join(missed)}" if missed else ""
     words += f"; not possible here: {', '.join(impossible)}" if impossible else ""
-    loss = table_in(certificate, "smallest_loss")
-    packets, of_packets = loss.get("packets"), loss.get("of_packets")
-    if isinstance(packets, int) and isinstance(of_packets, int):
-        words += phrase("smallest-loss", n=packets, of=of_packets)
-    if isinstance(pace := certificate.get("largest_pps_paced"), int | float):
-        words += phrase("paced", pps=pace)
+    loss, pace = table_in(certificate, "smallest_loss"), certificate.get("largest_pps_paced")
+    packets, of = loss.get("packets"), loss.get("of_packets")
+    known = isinstance(packets, int) and isinstance(of, int)
+    words += phrase("smallest-loss", n=packets, of=of) if known else ""
+    words += phrase("paced", pps=pace) if isinstance(pace, int | float) else ""
     return not missed, words
 
 
@@ -265,8 +263,7 @@ def _books(story: Story) -> Iterator[Sentence]:
     if missing := [t for t in story.trials if BOOKS_MISSING in t.invalid_reasons]:
         yield sentence_of("books-missing", {}, missing, n=len(missing))
     if closed := sum(t.closed and BOOKS_DIFFER not in t.invalid_reasons for t in story.trials):
-        evidence = {"closed": closed, "trials": len(story.trials)}
-        yield sentence_of("books-balanced-again", evidence)
+        yield sentence_of("books-balanced-again", {"closed": closed, "trials": len(story.trials)})
 
 
 def _sender(story: Story) -> Iterator[Sentence]:
@@ -326,8 +323,8 @@ def _outlying(story: Story) -> Iterator[Sentence]:
              "median": one.found.median}
             for one in found
         ]  # fmt: skip
-        evidence = {"figures": figures}
-        yield sentence_of("stands-apart", evidence, trials, n=len(trials), titles=titles)
+        told = {"figures": figures}
+        yield sentence_of("stands-apart", told, trials, n=len(trials), titles=titles)
 
 
 def _starts(story: Story) -> Iterator[Sentence]:
