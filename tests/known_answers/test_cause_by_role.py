@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from nodrop.ledger.cause import ThreadCause, causes_of
-from nodrop.ledger.imbalance import FlowSizes, Running, ThreadRole
+from nodrop.ledger.imbalance import FlowShares, Running, ThreadRole
 from nodrop.ledger.worker_threads import Peers, PeerThread
 from nodrop.testbed.suts.suricata.sut import RING
 from tests.made.threads import Made, World
@@ -116,14 +116,14 @@ def test_a_full_worker_beside_idle_ones(idle: float) -> None:
     assert f"the other workers had at most {idle * 100:.0f} %" in found[0].words
 
 
-def with_flows(world: World, lost: int, sizes: FlowSizes) -> tuple[ThreadCause, ...]:
+def with_flows(world: World, lost: int, sizes: FlowShares) -> tuple[ThreadCause, ...]:
     return causes_of(RING, replace(running(world, lost, {}), flow_sizes=sizes))
 
 
 @pytest.mark.parametrize("share", [0.5, 0.7, 0.9])
 @pytest.mark.parametrize("workers", [2, 3, 8])
 def test_one_elephant_flow_is_why_one_worker_has_it_all(share: float, workers: int) -> None:
-    sizes = FlowSizes(flows=900, effective_flows=1 / (share**2 + 0.001), largest_ratio=share)
+    sizes = FlowShares(flows=900, effective_flows=1 / (share**2 + 0.001), largest_ratio=share)
     others = [Made(ran=0.1, cpu=n + 2) for n in range(workers - 1)]
     threads = {f"W#{n:02}": [made] for n, made in enumerate([Made(ran=0.98, cpu=1), *others])}
     behind = World(threads={RX: [Made(ran=0.3)], **threads}, cpus=16)
@@ -139,7 +139,7 @@ def test_one_elephant_flow_is_why_one_worker_has_it_all(share: float, workers: i
 @pytest.mark.parametrize("workers", [3, 4, 8])
 def test_two_elephant_flows_on_two_workers(idle: float, workers: int) -> None:
     """More workers would stand idle as the others do."""
-    sizes = FlowSizes(flows=34, effective_flows=2.4, largest_ratio=0.45)
+    sizes = FlowShares(flows=34, effective_flows=2.4, largest_ratio=0.45)
     others = [Made(ran=idle, cpu=n + 3) for n in range(workers - 2)]
     made = [Made(ran=0.98, cpu=1), Made(ran=0.9, cpu=2), *others]
     threads = {f"W#{n:02}": [one] for n, one in enumerate(made)}
@@ -151,13 +151,13 @@ def test_two_elephant_flows_on_two_workers(idle: float, workers: int) -> None:
     assert "of the flows that 2 workers have" in first.knob
     assert "sut.detect_threads" not in first.knob
     # Of many small flows it is not known why: more workers may help.
-    many = with_flows(world, 900, FlowSizes(flows=9000, effective_flows=8000, largest_ratio=0.001))
+    many = with_flows(world, 900, FlowShares(flows=9000, effective_flows=8000, largest_ratio=0.001))
     assert "have the work" not in many[0].words and "sut.detect_threads" in many[0].knob
 
 
 @pytest.mark.parametrize("flows", [3, 5, 9])
 def test_few_flows_are_said_and_more_workers_may_help(flows: int) -> None:
-    sizes = FlowSizes(flows=flows, effective_flows=flows, largest_ratio=1 / flows)
+    sizes = FlowShares(flows=flows, effective_flows=flows, largest_ratio=1 / flows)
     world = World(threads={RX: [Made(ran=0.3)], "W#01": [Made(ran=0.97, cpu=1)],
                            "W#02": [Made(ran=0.2, cpu=2)]}, cpus=4)  # fmt: skip
     first = with_flows(world, 900, sizes)[0]

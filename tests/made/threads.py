@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, cast
 
-from nodrop.ledger.imbalance import Arrivals, FlowSizes, Running, ThreadRole
+from nodrop.ledger.imbalance import Arrivals, FlowShares, Running, ThreadRole
 from nodrop.ledger.over_time import Losses, Served
 from nodrop.ledger.thread_times import timeline
 from nodrop.protocol import SampleRow
@@ -106,7 +106,7 @@ class World:
         over_time: Mapping[str, Sequence[Served]] | None = None,
         peaks: Sequence[tuple[int, int]] = (),
         roles: Mapping[str, ThreadRole] | None = None,
-        flow_sizes: FlowSizes | None = None,
+        flow_sizes: FlowShares | None = None,
     ) -> Running:
         """`losses`: (thread, from, to, packets); `pps`: a rate, or packets per 0.1 s; `throttled`:
         (at, seconds so far)."""

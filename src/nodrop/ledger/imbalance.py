@@ -24,7 +24,7 @@ RARE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlowSizes:
+class FlowShares:
     """How the packets of a load fall to its flows."""
 
     flows: int
@@ -36,10 +36,10 @@ class FlowSizes:
     """Copies of each flow that were sent as the same flow."""
 
     @property
-    def distinct(self) -> FlowSizes:
+    def distinct(self) -> FlowShares:
         """The sizes if each copy were a flow of its own."""
         copies = self.same_copies
-        return FlowSizes(
+        return FlowShares(
             flows=round(self.flows * copies),
             effective_flows=self.effective_flows * copies,
             largest_ratio=self.largest_ratio / copies,
@@ -66,7 +66,7 @@ class Imbalance:
     words: str
 
 
-def by_chance(sizes: FlowSizes, threads: int) -> float:
+def by_chance(sizes: FlowShares, threads: int) -> float:
     """How much more than its share the busiest has at most, in 99 of 100 times or more, if a fair
     hash gives each flow its thread: Bernstein's bound, for all threads together."""
     variance = (threads - 1) / sizes.effective_flows
@@ -76,7 +76,7 @@ def by_chance(sizes: FlowSizes, threads: int) -> float:
 
 
 def what_makes(
-    packets: Sequence[float], cpu: Sequence[float], sizes: FlowSizes
+    packets: Sequence[float], cpu: Sequence[float], sizes: FlowShares
 ) -> Imbalance | None:
     """The imbalance of threads that do the same work. CPU time stands for packets that are not
     counted by thread. None without two threads, or without work."""
@@ -106,7 +106,7 @@ class _Spread:
     threads: int
     of_packets: bool
 
-    def judged(self, sizes: FlowSizes) -> Imbalance:
+    def judged(self, sizes: FlowShares) -> Imbalance:
         over, largest, share = self.over, sizes.largest_ratio, 1 / self.threads
         busiest = (over + 1) * share
         if over < UNEVEN:
@@ -287,7 +287,7 @@ class Running:
     """Packets that the ring of one thread holds."""
     roles: Mapping[int, ThreadRole] = field(default_factory=dict)
     """Thread id → what it is for, as the SUT says."""
-    flow_sizes: FlowSizes | None = None
+    flow_sizes: FlowShares | None = None
     """Flow sizes of the load."""
     filling: Filling | None = None
     """Fillings of the ring that lost most; None = its level was not read."""

@@ -203,7 +203,7 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LateBurst:
+class SenderBurst:
     """The sender was late and caught up: packets left back to back that were asked for apart."""
 
     begin_mono_ns: int

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nodrop.config.units import noun
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Class, Problem, Reason, WaitsFor
-from nodrop.ledger.over_time import LateBurst, Losses
+from nodrop.ledger.over_time import Losses, SenderBurst
 
 KNOBS = "systemd CPUQuota=, docker --cpus, Kubernetes limits.cpu"
 
@@ -76,7 +76,7 @@ class Sending:
     """Packets per second were asked for, and not the trace's own timing."""
     schedule_error_p99_us: float | None = None
     """None if the generator cannot say."""
-    late_bursts: Sequence[LateBurst] | None = None
+    late_bursts: Sequence[SenderBurst] | None = None
     """The largest; None if the generator cannot say."""
     late_burst_packets: int | None = None
     """Packets of all late bursts, not of the largest alone."""
@@ -180,7 +180,7 @@ def lost_by_bursts(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | 
     return min(lost, losses_in_reach(bursts, lost, losses) + _not_listed(sending, bursts))
 
 
-def _counted(sending: Sending, ledger: Ledger) -> list[LateBurst]:
+def _counted(sending: Sending, ledger: Ledger) -> list[SenderBurst]:
     """Bursts for which the queue that overflowed need not have had room."""
     least = BURST_ROOM * _room(sending, ledger)
     return [burst for burst in sending.late_bursts or () if burst.packets >= least]
@@ -206,7 +206,7 @@ def _burst(sending: Sending, ledger: Ledger, losses: Sequence[Losses] | None, bo
     )
 
 
-def _not_listed(sending: Sending, counted: Sequence[LateBurst]) -> int:
+def _not_listed(sending: Sending, counted: Sequence[SenderBurst]) -> int:
     """Packets of bursts beside the largest; they count only if all of the largest do."""
     if len(counted) < len(sending.late_bursts or ()):
         return 0
@@ -224,7 +224,9 @@ def _room(sending: Sending, ledger: Ledger) -> int:
     return min(QUEUE_PACKETS, sending.ring_packets)
 
 
-def losses_in_reach(bursts: Sequence[LateBurst], lost: int, losses: Sequence[Losses] | None) -> int:
+def losses_in_reach(
+    bursts: Sequence[SenderBurst], lost: int, losses: Sequence[Losses] | None
+) -> int:
     """How many of the lost packets the bursts can explain. What is lost where no counter has a
     time can have been lost in any of them."""
     windows = sorted(losses or (), key=lambda window: window.end_mono_ns)

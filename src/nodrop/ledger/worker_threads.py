@@ -9,7 +9,7 @@ from itertools import pairwise
 from nodrop.ledger.hops import Knobs
 from nodrop.ledger.imbalance import (
     Arrivals,
-    FlowSizes,
+    FlowShares,
     Imbalance,
     Makes,
     Running,
@@ -217,7 +217,7 @@ class Peers:
     """Share of the time of loss in which the thread that lost ran itself."""
     own_asleep: Asleep = NOT_SEEN
     """Looks at the thread that lost."""
-    flow_sizes: FlowSizes | None = None
+    flow_sizes: FlowShares | None = None
 
     @property
     def full(self) -> PeerThread | None:

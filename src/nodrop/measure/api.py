@@ -14,7 +14,7 @@ from typing import Protocol
 from nodrop.detections import Baseline, FoundDetections
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Problem
-from nodrop.ledger.imbalance import FlowSizes, Running, ThreadBooks
+from nodrop.ledger.imbalance import FlowShares, Running, ThreadBooks
 from nodrop.ledger.level import FullestLevel
 from nodrop.ledger.over_time import Busy, Losses, WorkedOff
 from nodrop.ledger.sender import Quota
@@ -89,7 +89,7 @@ class PacketsSeen:
     """Intervals in which the SUT's threads lost packets, by its own counters; None = not known."""
     threads: Sequence[ThreadBooks] | None = None
     """Books of the SUT's threads."""
-    flow_sizes: FlowSizes | None = None
+    flow_sizes: FlowShares | None = None
     """Flow sizes of the load."""
     withheld_packets: int | None = None
     window: LoadWindow | None = None

@@ -20,7 +20,7 @@ from nodrop.ledger.filling import filling
 from nodrop.ledger.hops import Problem, Reason, places_of, ring_of
 from nodrop.ledger.imbalance import (
     Arrivals,
-    FlowSizes,
+    FlowShares,
     Running,
     ThreadBooks,
     ThreadRole,
@@ -302,7 +302,7 @@ def running(
     clock_offset_ns: int,
     steal_ratio: float | None,
     role: Callable[[str], ThreadRole | None],
-    flow_sizes: FlowSizes | None,
+    flow_sizes: FlowShares | None,
     peaks: Sequence[tuple[int, int]] = (),
     polls: bool = False,
 ) -> Running:

@@ -12,7 +12,7 @@ from nodrop.capacity.searched_cells import searches
 from nodrop.config.matrix import NAMED
 from nodrop.config.units import parse_cpus
 from nodrop.findings.observations import RATES, known_median
-from nodrop.ledger.imbalance import FlowSizes, ThreadRole, gini, over_mean, what_makes
+from nodrop.ledger.imbalance import FlowShares, ThreadRole, gini, over_mean, what_makes
 from nodrop.profile.functions import profile_of
 from nodrop.profile.scaling import (
     ScalingSection,
@@ -353,7 +353,7 @@ def _what_makes(trials: Sequence[StoredTrial]) -> str:
         over = over_mean(packets or cpu)
         if sizes is None or over is None:
             continue
-        made = what_makes(packets, cpu, FlowSizes(**sizes.model_dump()))
+        made = what_makes(packets, cpu, FlowShares(**sizes.model_dump()))
         if made is not None:
             found.append((over, made.words))
     return sorted(found)[len(found) // 2][1] if found else "–"

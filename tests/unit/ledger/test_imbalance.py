@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from nodrop.ledger.imbalance import UNEVEN, FlowSizes, Makes, by_chance, over_mean, what_makes
+from nodrop.ledger.imbalance import UNEVEN, FlowShares, Makes, by_chance, over_mean, what_makes
 
 Chooses = Callable[[int], int]
 """Flow → its thread."""
 
 
-def sizes_of(flows: Sequence[int], *, same_copies: float = 1.0) -> FlowSizes:
+def sizes_of(flows: Sequence[int], *, same_copies: float = 1.0) -> FlowShares:
     whole = sum(flows)
-    return FlowSizes(
+    return FlowShares(
         flows=len(flows),
         effective_flows=whole**2 / sum(n**2 for n in flows),
         largest_ratio=max(flows) / whole,
@@ -35,7 +35,7 @@ def fair(threads: int, seed: int) -> Chooses:
     return lambda _: found.randrange(threads)
 
 
-def made(parts: Sequence[float], sizes: FlowSizes, cpu: Sequence[float] = ()) -> tuple[str, str]:
+def made(parts: Sequence[float], sizes: FlowShares, cpu: Sequence[float] = ()) -> tuple[str, str]:
     found = what_makes(parts, cpu, sizes)
     assert found is not None
     return found.makes, found.words

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nodrop.ledger import hops as places
 from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import Account, Class, Hop, Outcome, Reason
-from nodrop.ledger.over_time import LateBurst, Losses
+from nodrop.ledger.over_time import Losses, SenderBurst
 from nodrop.ledger.sender import Quota, Sending, losses_in_reach
 from nodrop.ledger.verdict import Verdict, judge
 
@@ -19,9 +19,9 @@ S, MS = 10**9, 10**6
 BEGIN = 1_000 * S
 
 
-def burst(at_s: float, packets: int, late_ms: float = 0, took_ms: float = 3) -> LateBurst:
+def burst(at_s: float, packets: int, late_ms: float = 0, took_ms: float = 3) -> SenderBurst:
     begin = BEGIN + round(at_s * S)
-    return LateBurst(
+    return SenderBurst(
         begin_mono_ns=begin,
         end_mono_ns=begin + round(took_ms * MS),
         late_ns=round((late_ms or packets / 10) * MS),
@@ -49,7 +49,7 @@ def books(ring: int = 0, path: int = 0, sent: int = 400_000) -> Ledger:
     return balance(hops, [full, dropped])
 
 
-def sent(*bursts: LateBurst, ring_packets: int | None = 2_048) -> Sending:
+def sent(*bursts: SenderBurst, ring_packets: int | None = 2_048) -> Sending:
     return Sending(
         intended_packets=400_000,
         sent_packets=400_000,

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from nodrop.ledger.balance import Lengths
-from nodrop.ledger.imbalance import FlowSizes
-from nodrop.ledger.over_time import LateBurst
+from nodrop.ledger.imbalance import FlowShares
+from nodrop.ledger.over_time import SenderBurst
 from nodrop.ledger.transactions import Transactions
 from nodrop.protocol import Achieved, SentProfile, TraceResult
 from nodrop.results.records import LoadWindow
@@ -127,7 +127,7 @@ class TraceFacts:
     peak_demand: PeakDemand | None
     """Demand at the most, at the speed and of all the replicas asked for: each replica peaks once,
     and they need not do so at one time. None at a rate or at top speed, which have no bursts."""
-    flow_sizes: FlowSizes | None
+    flow_sizes: FlowShares | None
     """Flow sizes of the whole load; None if it sends only a part of the trace's flows."""
     raw: TraceResult
     """Everything the node said, for the manifest."""
@@ -210,7 +210,7 @@ class OfferedLoad:
     spun_share: float | None = None
     """Share of its time in which the sender waited by spinning; in the rest it slept. None if the
     generator cannot say, or waits for nothing (top speed)."""
-    late_bursts: tuple[LateBurst, ...] | None = None
+    late_bursts: tuple[SenderBurst, ...] | None = None
     """The largest, in the order of time; None if the generator cannot say."""
     late_burst_packets: int | None = None
     """Packets of all late bursts, those not kept included."""

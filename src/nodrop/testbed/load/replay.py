@@ -13,7 +13,7 @@ from nodrop import protocol as events
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadInput
-from nodrop.ledger.over_time import LateBurst
+from nodrop.ledger.over_time import SenderBurst
 from nodrop.protocol import ReplayResult
 from nodrop.testbed.hosts.api import HostProcess, Json, Link, ReplayJob, UndoJournal
 from nodrop.testbed.load.api import (
@@ -204,7 +204,7 @@ def offered_load(
         shaped_packets=said["shaped_packets"],
         shaped_pps=said["shaped_pps"],
         spun_share=said["spun_share"],
-        late_bursts=None if late is None else tuple(LateBurst(**b) for b in late["largest"]),
+        late_bursts=None if late is None else tuple(SenderBurst(**b) for b in late["largest"]),
         late_burst_packets=None if late is None else late["packets"],
         cpu_s=said["cpu_s"],
         first_sent_mono_ns=first,

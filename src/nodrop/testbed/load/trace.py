@@ -27,7 +27,7 @@ from nodrop.config.replay import (
 )
 from nodrop.errors import BadInput, LabProblem, NodeRefused
 from nodrop.ledger.balance import SHORTEST_FRAME_BYTES, Lengths
-from nodrop.ledger.imbalance import FlowSizes
+from nodrop.ledger.imbalance import FlowShares
 from nodrop.protocol import ReassemblyForecast, TracePlanned, TraceResult
 from nodrop.results.records import LoadWindow
 from nodrop.testbed.hosts.api import Json, TraceJob
@@ -527,12 +527,12 @@ def _facts(path: Path, said: TraceResult, options: ReplayOptions) -> TraceFacts:
     )
 
 
-def _flow_sizes(said: TraceResult, options: ReplayOptions) -> FlowSizes | None:
+def _flow_sizes(said: TraceResult, options: ReplayOptions) -> FlowShares | None:
     sizes, multiplier = said["flow_sizes"], options.multiplier
     ends_before = said["planned"]["window_packets"] < said["packets"]
     if not sizes["packets"] or multiplier < 1 or ends_before:
         return None
-    found = FlowSizes(
+    found = FlowShares(
         flows=said["flows"],
         effective_flows=max(1.0, sizes["effective"]),
         largest_ratio=sizes["largest_packets"] / sizes["packets"],
