@@ -191,8 +191,8 @@ class _Own:
         return max(last, min(self._search.rounds, self._bounds.good(lower.value) + 1))
 
     def _asked(self, ask: Ask | None) -> Ask | None:
-        """With its round, and twice as long as a trial of that load that lost nothing, and was too
-        short to show the pace."""
+        """The ask with its round, and twice as long as a trial of that load that lost nothing and
+        was too short to show the pace."""
         if ask is None:
             return None
         short = [

@@ -158,7 +158,7 @@ def _middles(answer: Answer) -> Sequence[float]:
 
 
 def _within(base: Answer, other: Answer) -> RatioSpan:
-    """By the bounds of the two answers."""
+    """Ratio by the bounds of the two answers."""
     low, high, base_low, base_high = (
         None if bound is None else bound.value
         for bound in (other.lower, other.upper, base.lower, base.upper)

@@ -522,8 +522,8 @@ def _filled(queue: Queue, one: RingObservation, times: float, slots: float) -> F
 
 
 def _repeated(arriving: Sequence[RingStep], times: float) -> Sequence[RingStep]:
-    """So many times the arrivals, at least once: a faster pass is sent again for as long. The last
-    pass ends where the time does."""
+    """The arrivals repeated `times` times, at least once: a faster pass is sent again for as long.
+    The last pass ends where the time does."""
     came = [n for n, step in enumerate(arriving) if step.came]
     if times <= 1 or not came:
         return arriving
