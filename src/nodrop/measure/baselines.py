@@ -68,6 +68,7 @@ class Baselines:
         self._parts, self._outcome, self._measurer, self._note = parts, outcome, measurer, note
         self._replicas = replicas
         self._known: dict[str, Baseline] = {}
+        self._noted: set[str] = set()
 
     def of(self, cell: Cell, load: Table, phase: Callable[[str], None]) -> Baseline | None:
         """None if the experiment asks for no detections."""
@@ -83,7 +84,9 @@ class Baselines:
         if key not in self._known:
             phase("baseline")
             self._known[key] = found = self._measured(cell, sut, load)
-            self._note(f"baseline: {found.words or found.why}")
+            if (words := found.words or found.why) not in self._noted:
+                self._noted.add(words)  # each load of a search by replicas has a baseline
+                self._note(f"baseline: {words}")
             if len(found.live) == LIVE_TRIALS and found.offline is not None:
                 keep(path, found.to_json())
         return self._known[key]
