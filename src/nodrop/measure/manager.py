@@ -24,7 +24,7 @@ from nodrop.errors import BadInput, Gate, Interrupted, NodropError, SystemRefuse
 from nodrop.installation import revision
 from nodrop.measure.baselines import machine_sha256, stands_on
 from nodrop.measure.busy import beside_words, budget_words, quota_words
-from nodrop.measure.controllers.blocks import TrialInput, TrialSource
+from nodrop.measure.controllers.blocks import Controller, TrialInput
 from nodrop.measure.pair import Pair, at_work
 from nodrop.measure.plan import Plan, Progress, make_plan
 from nodrop.measure.preflight import Parts, preflight
@@ -56,7 +56,7 @@ class MeasuredTrial:
 
 
 class Crew(Protocol):
-    def begin(self, trials: TrialSource, done: Sequence[TrialRecord]) -> bool:
+    def begin(self, controller: Controller, done: Sequence[TrialRecord]) -> bool:
         """Begins what can begin now; False when nothing is under way and nothing is to be added."""
         ...
 
@@ -76,8 +76,8 @@ class Here:
         """Name of the host, if the run began on another."""
         self._next: tuple[TrialInput, bool] | None = None
 
-    def begin(self, trials: TrialSource, done: Sequence[TrialRecord]) -> bool:
-        asked = trials.next(done)
+    def begin(self, controller: Controller, done: Sequence[TrialRecord]) -> bool:
+        asked = controller.next(done)
         if asked is None:
             return False
         self._progress.trial_started(asked)
@@ -119,7 +119,7 @@ def manifest(
         "cells": [dict(cell.factors) for cell in plan.cells],
         "inputs": [parts.inputs(cell) for cell in plan.cells],
         "parting": None if plan.parting is None else asdict(plan.parting),
-        "order": [trial.run_name for trial in plan.trials.beforehand()],
+        "order": [trial.run_name for trial in plan.controller.beforehand()],
         "measure": experiment.measure.model_dump(),
         "search": None if experiment.search is None else experiment.search.model_dump(),
         "forecast": None if plan.forecast is None else plan.forecast.model_dump(),
@@ -217,7 +217,7 @@ def keep_run(
 ) -> RunOutcome:
     """Measures until the controller has nothing to add. Whoever measures, this process alone
     writes."""
-    done = to_go_on_with(writer, plan.trials.heeds_void)
+    done = to_go_on_with(writer, plan.controller.heeds_void)
     progress.plan_started(plan, directory=writer.path, earlier=tuple(done))
     noted = [*notes, *plan.notes(), *writer.notes()]
     if noted:
@@ -227,7 +227,7 @@ def keep_run(
     began_with, warned = len(done), False
     try:
         with keeping_in(writer.path), crew as at_work:
-            while at_work.begin(plan.trials, done):
+            while at_work.begin(plan.controller, done):
                 gate.check()
                 for one in at_work.ended():
                     writer.finish(one.record, one.details)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -44,7 +44,6 @@ from nodrop.measure.controllers.blocks import (
     Controller,
     Factors,
     TrialInput,
-    TrialSource,
 )
 from nodrop.results.capacity import Forecast
 from nodrop.results.trial import Live, TrialRecord
@@ -92,16 +91,14 @@ or in a guest or container; of a fixed load, on the host; the same with the sink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PlanFacts:
+    """All of a plan but its controller: what the half of a run that measures needs of it."""
+
     seed: int
     cells: tuple[Cell, ...]
     """Cells in the order of the matrix."""
     repetitions: int
     """Repetitions of each cell; the most, if there is a rule."""
-    controller: Controller
-    """A new one, which has seen no trial."""
-    told: TrialSource | None = None
-    """Trials that another process names, which has the controller; None if it is here."""
     load_s: float | None
     """Seconds that the loads of all certain trials take as intended; None if one cannot be known
     beforehand."""
@@ -130,8 +127,6 @@ class Plan:
     """Words if a search sends its window several times; empty if it does not."""
     rule: Repetitions | None = None
     """Rule by which a cell has been repeated often enough."""
-    looks: LookPlan | None = None
-    """Looks that the rule may take at a cell; None without a rule."""
     parted_senders: tuple[int, ...] = ()
     """Senders of each cell that names no CPUs; 0 for any other cell, which is left as it is."""
     parting: Parting | None = None
@@ -139,7 +134,7 @@ class Plan:
     cpus_in_common: bool = False
     """Generator and SUT have CPUs in common, in the lab where it is measured."""
 
-    def on(self, cpus: AbstractSet[int]) -> Plan:
+    def on(self, cpus: AbstractSet[int]) -> Self:
         """The plan as it is measured where generator and SUT have these CPUs in common. If they
         have none, they are on machines of their own, and nothing is parted."""
         most = max(self.parted_senders, default=0)
@@ -151,10 +146,6 @@ class Plan:
             for cell, own in zip(self.cells, self.parted_senders, strict=True)
         ]
         return replace(self, cells=tuple(cells), parting=found, cpus_in_common=True)
-
-    @property
-    def trials(self) -> TrialSource:
-        return self.told or self.controller
 
     def as_parted(self, asked: TrialInput) -> TrialInput:
         """The trial with the sender's CPU, which its controller does not know."""
@@ -169,23 +160,6 @@ class Plan:
     def asks_tsc(self, asked: TrialInput, done: Sequence[TrialRecord]) -> bool:
         """The first trial of each setup says what a clock costs there."""
         return self.cell(asked.cell).setup not in (self.cell(record.cell).setup for record in done)
-
-    def to_json(self) -> dict[str, Any]:
-        """Content of `nodrop plan --json`: what is known, each trial with the tables of its
-        cell."""
-        found = asdict(self)
-        del found["controller"], found["told"], found["looks"], found["parted_senders"]
-        found["rule"] = None if self.rule is None else self.rule.model_dump()
-        found["cells"] = [cell.factors for cell in self.cells]
-        for told, length in zip(found["lengths"], self.lengths, strict=True):
-            told["window"] = length.window and length.window.model_dump()
-        found["forecast"] = None if self.forecast is None else self.forecast.model_dump()
-        found["outlook"] = asdict(self.controller.outlook([]))
-        found["trials"] = [
-            {**asdict(self.cell(trial.cell)), **asdict(trial), "run": trial.run_name}
-            for trial in map(self.as_parted, self.controller.beforehand())
-        ]
-        return found
 
     def too_short(self) -> str:
         """Words if a load that is not lost could not be called carried; empty if none is."""
@@ -302,6 +276,43 @@ class Plan:
                 ),
             )
         ]
+
+    def with_controller(self, controller: Controller) -> Plan:
+        """The plan where `controller` says what is measured next."""
+        return Plan(**_facts(self), controller=controller)
+
+
+def _facts(plan: PlanFacts) -> dict[str, Any]:
+    return {one.name: getattr(plan, one.name) for one in fields(PlanFacts)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(PlanFacts):
+    controller: Controller
+    """A new one, which has seen no trial."""
+    looks: LookPlan | None = None
+    """Looks that the rule may take at a cell; None without a rule."""
+
+    @property
+    def facts(self) -> PlanFacts:
+        return PlanFacts(**_facts(self))
+
+    def to_json(self) -> dict[str, Any]:
+        """Content of `nodrop plan --json`: what is known, each trial with the tables of its
+        cell."""
+        found = asdict(self.facts)
+        del found["parted_senders"]
+        found["rule"] = None if self.rule is None else self.rule.model_dump()
+        found["cells"] = [cell.factors for cell in self.cells]
+        for told, length in zip(found["lengths"], self.lengths, strict=True):
+            told["window"] = length.window and length.window.model_dump()
+        found["forecast"] = None if self.forecast is None else self.forecast.model_dump()
+        found["outlook"] = asdict(self.controller.outlook([]))
+        found["trials"] = [
+            {**asdict(self.cell(trial.cell)), **asdict(trial), "run": trial.run_name}
+            for trial in map(self.as_parted, self.controller.beforehand())
+        ]
+        return found
 
 
 def make_plan(experiment: Experiment) -> Plan:

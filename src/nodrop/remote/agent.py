@@ -16,15 +16,15 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import cast
+from typing import TypeVar
 
 import nodrop
 from nodrop.config.options import INPUTS
 from nodrop.errors import ENDING, Interrupted, LabProblem, NodropError, SystemRefused, interrupts
 from nodrop.measure.baselines import standing_here
-from nodrop.measure.controllers.blocks import May, TrialInput, any_trial
+from nodrop.measure.controllers.blocks import NO_OUTLOOK, May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Plan, Progress
 from nodrop.measure.preflight import doctor
@@ -34,7 +34,10 @@ from nodrop.remote.messages import (
     ALIVE_INTERVAL_S,
     LEASE_S,
     OURS,
+    EarlierTrials,
     EndOrder,
+    ErrorKind,
+    FarError,
     Heard,
     Next,
     Order,
@@ -62,6 +65,7 @@ from nodrop.testbed.hosts.relay import RELAY_VARIABLE, Frames, RelayDoor
 from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.images.image_cache import take_image
 from nodrop.untrusted.folder import Folder
+from nodrop.untrusted.json_text import NotJson
 
 WAIT_S = 10.0
 """A run whose line was cut may still be at its undoing."""
@@ -90,22 +94,29 @@ def _hold(file: int) -> None:
     )
 
 
+OrderT = TypeVar("OrderT", Task, Next)
+
+
 class Told:
     """The other half's words: orders for us, the rest for the relay. Its end is our end."""
 
     def __init__(self, frames: Frames, door: RelayDoor) -> None:
         self._frames, self._door = frames, door
-        self._orders: queue.Queue[Order | None] = queue.Queue()
+        self._orders: queue.Queue[Order | NotJson | None] = queue.Queue()
         self._heard_s = time.monotonic()
         self.lost = False
         """No one hears us."""
         for run in (self._read, self._watch):
             threading.Thread(target=run, daemon=True).start()
 
-    def next(self) -> Order:
+    def next(self, kind: type[OrderT]) -> OrderT:
+        """The next order. LabProblem if it is no order of this kind, or none will come."""
         order = self._orders.get()
         if order is None:
             raise LabProblem("the controller has ended")
+        if not isinstance(order, kind):
+            words = order if isinstance(order, NotJson) else f"{order.order}, out of turn"
+            raise LabProblem(f"{this_host()}: an order that makes no sense: {words}")
         return order
 
     def _read(self) -> None:
@@ -118,12 +129,19 @@ class Told:
                 elif frame.kind == ALIVE:
                     continue
                 elif (content := heard.word(frame)) is not None:
-                    order = cast(Order, order_of(content))
-                    if isinstance(order, EndOrder):
-                        os.kill(os.getpid(), order.signal)
-                    else:
-                        self._orders.put(order)
+                    self._take(content)
         self._lost()
+
+    def _take(self, content: bytes) -> None:
+        try:
+            order = order_of(content)
+        except NotJson as error:
+            self._orders.put(error)
+            return
+        if isinstance(order, EndOrder):
+            os.kill(os.getpid(), order.signal)
+        else:
+            self._orders.put(order)
 
     def _watch(self) -> None:
         while (left_s := self._heard_s + LEASE_S - time.monotonic()) > 0:
@@ -138,8 +156,8 @@ class Told:
 
 
 class Reported(Progress):
-    """The other half as this run's `Progress` (measure/plan.py), and as the `TrialSource`
-    (measure/controllers/blocks.py) of its trials."""
+    """The other half as this run's `Progress` (measure/plan.py), and as its `Controller`
+    (measure/controllers/blocks.py)."""
 
     def __init__(self, frames: Frames, told: Told, task: Task, untaken: Untaken) -> None:
         self._frames, self._told, self._task = frames, told, task
@@ -156,8 +174,7 @@ class Reported(Progress):
         while True:
             kept = self._untaken.kept
             self._say("next", kept=kept and kept.asked)
-            order = self._told.next()
-            assert isinstance(order, Next), order
+            order = self._told.next(Next)
             if self._sent:
                 self._untaken.taken()
                 self._sent = False
@@ -174,16 +191,20 @@ class Reported(Progress):
     def beforehand(self) -> Sequence[TrialInput]:
         return self._task.beforehand
 
+    def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
+        del done
+        return NO_OUTLOOK
+
     def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
         del plan, earlier
         self.directory = directory
         self.runs_in(directory)
         self.manifest()
 
-    def goes_on(self, earlier: Json) -> None:
+    def goes_on(self, earlier: EarlierTrials) -> None:
         """A run that has trials already; one more may lie here."""
-        known = [TrialRecord.from_line(line).run for line in earlier["lines"]]
-        if words := self._untaken.take_up(earlier["manifest"].get("run_id"), known):
+        known = [TrialRecord.from_line(line).run for line in earlier.lines]
+        if words := self._untaken.take_up(earlier.manifest.get("run_id"), known):
             self.note(words)
 
     def runs_in(self, directory: Path) -> None:
@@ -245,47 +266,48 @@ def measured(frames: Frames, told: Told, folder: Path) -> Json:
     """Does what is asked; how it ended."""
     try:
         with interrupts():
-            task = told.next()
-            assert isinstance(task, Task), task
-            for image in task.images:
-                take_image(image["manifest"], Path(image["tar"]))
+            task = told.next(Task)
+            for copied in task.images:
+                take_image(copied.image, Path(copied.tar))
             sys.argv = [*task.argv]
+            reported = Reported(frames, told, task, Untaken(folder))
+            plan = task.plan.with_controller(reported)
             if task.only_look:
                 with _inputs(task):
-                    return _seen(task)
-            reported = Reported(frames, told, task, Untaken(folder))
+                    return _seen(task, plan)
             try:
                 with sole_run():
-                    return {"status": _measure(task, reported, folder)}
+                    return {"status": _measure(task, plan, reported, folder)}
             finally:
                 reported.manifest()
     except Interrupted as ended:
         return {"interrupted": ended.exit_code - 128}
     except NodropError as error:
-        return _ended_by(error)
+        return _ended_by(FarError.of(error))
     except OSError as error:
         during, host = "the run there", this_host()
-        return _ended_by(SystemRefused(error, during=during, host=host, files=str(folder)))
+        refused = SystemRefused(error, during=during, host=host, files=str(folder))
+        return _ended_by(FarError.of(refused))
     except Exception as error:
         traceback.print_exc()
         place = traceback.extract_tb(error.__traceback__)[-1]
         words = f"{type(error).__name__}: {error} (at {Path(place.filename).name}:{place.lineno})"
-        return {"error": "Unexpected", "message": words, "hint": None}
+        return _ended_by(FarError(kind=ErrorKind.UNEXPECTED, message=words))
 
 
-def _ended_by(error: NodropError) -> Json:
-    return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+def _ended_by(error: FarError) -> Json:
+    return {"error": asdict(error)}
 
 
-def _seen(task: Task) -> Json:
+def _seen(task: Task, plan: Plan) -> Json:
     """For `nodrop doctor`."""
-    problems, notes = doctor(task.experiment, task.lab, task.plan)
-    setups = {cell.setup["kind"] for cell in task.plan.cells}
+    problems, notes = doctor(task.experiment, task.lab, plan)
+    setups = {cell.setup["kind"] for cell in plan.cells}
     standing = [] if problems else standing_here(task.lab, setups)
     return {"problems": problems, "notes": notes, "calibration": standing}
 
 
-def _measure(task: Task, reported: Reported, folder: Path) -> int:
+def _measure(task: Task, plan: Plan, reported: Reported, folder: Path) -> int:
     with _inputs(task):
         out = folder
         if task.earlier is not None:
@@ -300,7 +322,7 @@ def _measure(task: Task, reported: Reported, folder: Path) -> int:
             resume=task.earlier is not None,
             progress=reported,
             yes=task.yes,
-            plan=replace(task.plan, told=reported),
+            plan=plan,
         )
         reported.manifest()
         return outcome.exit_code
@@ -318,8 +340,8 @@ def _inputs(task: Task) -> Iterator[None]:
 def _begun(out: Path, task: Task) -> None:
     """A run directory that knows its earlier trials; their files stay with the other half."""
     assert task.earlier is not None
-    text, manifest = task.experiment.text, task.earlier["manifest"]
-    records = map(TrialRecord.from_line, task.earlier["lines"])
+    text, manifest = task.experiment.text, task.earlier.manifest
+    records = map(TrialRecord.from_line, task.earlier.lines)
     with RunWriter.create_at(
         out, task.experiment.name, experiment=text, manifest=manifest
     ) as writer:

@@ -10,22 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
-from nodrop.errors import (
-    BadInput,
-    Interrupted,
-    LabProblem,
-    NodropError,
-    NotReady,
-    TrialFailed,
-    interrupts,
-)
+from nodrop.errors import BadInput, Interrupted, LabProblem, NodropError, NotReady, interrupts
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.manager import (
     RunOutcome,
@@ -39,7 +31,16 @@ from nodrop.measure.manager import (
 from nodrop.measure.plan import Plan, Progress, make_plan
 from nodrop.measure.preflight import resettable
 from nodrop.remote.inputs import copied, copy_of, named_files
-from nodrop.remote.messages import Far, Next, Task
+from nodrop.remote.messages import (
+    CopiedImage,
+    EarlierTrials,
+    ErrorKind,
+    Far,
+    FarError,
+    Next,
+    Task,
+    error_of,
+)
 from nodrop.remote.outbox import begun_of, fingerprint
 from nodrop.remote.upload import placed
 from nodrop.results.layout import TrialFolder
@@ -170,15 +171,13 @@ LOOK = 'test -f "/root/.cache/nodrop/images/$1/$2/manifest.json"'
 
 def copied_images(
     host: SshHost, images: Iterable[Image], note: Callable[[str], None]
-) -> Iterator[Json]:
-    """Copies the images that the receiver lacks; yields each manifest with the path of its tar
-    there."""
+) -> Iterator[CopiedImage]:
+    """Copies the images that the receiver lacks."""
     for image in {one.sha256: one for one in images}.values():
         done = host.run(["sh", "-c", LOOK, "nodrop", image.name, image.sha256], check=False)
         if done.returncode != 0:
             note(f"image {image.name} {image.sha256[:12]} is copied to {host.name}")
-            tar = copy_of(host, image.folder / "rootfs.tar")
-            yield {"manifest": asdict(image), "tar": tar}
+            yield CopiedImage(image=image, tar=copy_of(host, image.folder / "rootfs.tar"))
 
 
 def images_of(experiment: Experiment, plan: Plan) -> Mapping[str, Image]:
@@ -197,12 +196,6 @@ def images_of(experiment: Experiment, plan: Plan) -> Mapping[str, Image]:
         except (BadInput, LabProblem):
             continue  # it may be there
     return found
-
-
-ERRORS: dict[str, type[NodropError]] = {
-    one.__name__: one for one in (BadInput, LabProblem, NotReady, TrialFailed)
-}
-"""Others there are problems of the lab."""
 
 
 def run_elsewhere(
@@ -247,7 +240,8 @@ def doctor_elsewhere(
     try:
         with interrupts(), storage_of(lab), asking.far(_unsaid) as far:
             end = far.word()
-            _must_be_good(end)
+            if (error := error_of(end)) is not None:
+                raise error.to_raise()
     except NodropError as problem:
         return [str(problem)], plan.notes(), []
     problems, notes = (
@@ -297,21 +291,21 @@ class _Asking:
             yield far
 
     def _task(
-        self, copies: dict[str, str], images: tuple[Json, ...], image_names: dict[str, str]
+        self, copies: dict[str, str], images: tuple[CopiedImage, ...], image_names: dict[str, str]
     ) -> Task:
-        plan, lab = self.plan, self.lab
+        controller, lab = self.plan.controller, self.lab
         ours = {k: value for k, value in lab.table.items() if k not in ("ssh_config", "storage")}
         return Task(
             experiment=self.experiment,
             lab=replace(lab, table=ours),
-            plan=replace(plan, controller=None, told=None, looks=None),  # type: ignore[arg-type]
-            heeds_void=plan.trials.heeds_void,
-            beforehand=tuple(plan.trials.beforehand()),
+            plan=self.plan.facts,
+            heeds_void=controller.heeds_void,
+            beforehand=tuple(controller.beforehand()),
             copies=copies,
             images=images,
             image_names=image_names,
             earlier=None if self.found is None else _earlier(self.found),
-            argv=sys.argv,
+            argv=tuple(sys.argv),
             yes=self.yes,
             only_look=self.only_look,
         )
@@ -331,21 +325,12 @@ def _machine(sender: Held) -> str:
     return said.stdout.strip()
 
 
-def _earlier(found: Path) -> Json:
+def _earlier(found: Path) -> EarlierTrials:
     opened = open_run(found)
     if "controller" not in opened.manifest:
         raise BadInput(f"{found}: its manifest names no controller; start a new run")
-    lines = [record.to_line() for record in opened.trials.records]
-    return {"manifest": opened.manifest, "lines": lines}
-
-
-def _must_be_good(end: Json) -> None:
-    if "error" in end:
-        kind, hint = ERRORS.get(str(end["error"]), LabProblem), end.get("hint")
-        raise kind(
-            one_line(end.get("message", ""), longest=2000),
-            hint=None if hint is None else one_line(hint, longest=2000),
-        )
+    lines = tuple(record.to_line() for record in opened.trials.records)
+    return EarlierTrials(manifest=opened.manifest, lines=lines)
 
 
 class _Kept:
@@ -400,6 +385,7 @@ class _Kept:
         self._far = far
         try:
             end = self._followed()
+            error = error_of(end)
         except Interrupted as ended:
             self._far.end(ended.exit_code - 128)
             try:
@@ -409,19 +395,22 @@ class _Kept:
             except NotJson as problem:
                 ended.left = f"{self._far.name}: what it says makes no sense: {problem}"
             raise
-        except NotJson as error:
-            raise LabProblem(f"{self._far.name}: what it says makes no sense: {error}") from None
+        except NotJson as problem:
+            raise LabProblem(f"{self._far.name}: what it says makes no sense: {problem}") from None
         if "interrupted" in end:
             raise LabProblem(f"{self._far.name}: nodrop was ended there")
-        there = {"message": end.get("message")} if end.get("error") == "SystemRefused" else {}
-        _must_be_good({key: self._local(value) for key, value in end.items()} | there)
+        if error is not None:
+            raise self._local(error).to_raise()
 
-    def _local(self, said: Any) -> Any:
-        """The run is here, not there."""
+    def _local(self, error: FarError) -> FarError:
+        """The run is here, not there; only what a system refused, it refused there."""
         here = self._writer.path if self._writer else self._found
-        if not isinstance(said, str) or not self._there or here is None:
-            return said
-        return said.replace(self._there, str(here))
+        if not self._there or here is None:
+            return error
+        hint = None if error.hint is None else error.hint.replace(self._there, str(here))
+        if error.kind is ErrorKind.SYSTEM_REFUSED:
+            return replace(error, hint=hint)
+        return replace(error, message=error.message.replace(self._there, str(here)), hint=hint)
 
     def _followed(self) -> Json:
         """Does what each word asks for, until the last one."""
@@ -468,7 +457,7 @@ class _Kept:
     def _next(self, kept: object) -> Next:
         """The answer to `next`; one without a trial ends the other half. `kept`: fingerprint of
         what was measured there and has not come over, for which nothing is to boot."""
-        trial = self._plan.trials.next(self._done)
+        trial = self._plan.controller.next(self._done)
         if trial is not None and kept == fingerprint(trial, self.writer.manifest["plan_sha256"]):
             self._trial = trial
             self.writer.trial(trial.run_name, goes_on=True)
@@ -522,7 +511,7 @@ class _Kept:
                 manifest=manifest,
             )
         keep_raw_files(self._writer, self._storage)
-        self._done = to_go_on_with(self._writer, self._plan.trials.heeds_void)
+        self._done = to_go_on_with(self._writer, self._plan.controller.heeds_void)
         self._progress.plan_started(
             self._plan, directory=self._writer.path, earlier=tuple(self._done)
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import queue
 import subprocess
 import threading
@@ -11,17 +10,29 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import IO, Any
+from enum import StrEnum
+from typing import IO, Annotated, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
-from nodrop.errors import LabProblem
+from nodrop.errors import (
+    BadInput,
+    LabProblem,
+    NodropError,
+    NotReady,
+    SystemRefused,
+    TrialFailed,
+)
 from nodrop.measure.controllers.blocks import TrialInput
-from nodrop.measure.plan import Plan
+from nodrop.measure.plan import PlanFacts
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.processes import HOLDER_VARIABLE, HOST_VARIABLE, holder
 from nodrop.testbed.hosts.relay import LONGEST_BYTES, Frame, Frames, Held, RelayEnd
 from nodrop.testbed.hosts.ssh import SshHost
+from nodrop.testbed.images.image_cache import Image
 from nodrop.untrusted import json_text
 from nodrop.untrusted.json_text import NotJson, decode_object, one_line, shown
 
@@ -38,25 +49,42 @@ MOST_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedImage:
+    """An image that the receiver lacked."""
+
+    image: Image
+    tar: str
+    """Path there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierTrials:
+    """A run that is gone on with, as far as it was measured."""
+
+    manifest: Json
+    lines: tuple[str, ...]
+    """Trials so far, as lines of trials.jsonl."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """The measuring task, as it was checked on the user's machine."""
 
+    order: Literal["task"] = "task"
     experiment: Experiment
     lab: LabSource
-    plan: Plan
-    """Without its controller, which stays there."""
+    plan: PlanFacts
     heeds_void: bool
     beforehand: tuple[TrialInput, ...]
     copies: dict[str, str]
     """Input file as written → the path here."""
-    images: tuple[Json, ...]
-    """Copied images: the manifest of each, and `tar`, the path here."""
+    images: tuple[CopiedImage, ...]
     image_names: dict[str, str]
     """Name of an image as written → its hash: this host may have another release that it takes by
     default."""
-    earlier: Json | None
-    """Manifest of a run that is gone on with, and the lines of its trials."""
-    argv: list[str]
+    earlier: EarlierTrials | None
+    """The run that is gone on with; None if one begins."""
+    argv: tuple[str, ...]
     yes: bool
     only_look: bool
     """`nodrop doctor`: nothing is measured."""
@@ -66,6 +94,7 @@ class Task:
 class Next:
     """The answer to `next`, and the word that what was sent before has been taken."""
 
+    order: Literal["next"] = "next"
     trial: TrialInput | None
     have: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     """Files of a trial that was measured and did not come over whole: path → bytes and hash."""
@@ -75,14 +104,78 @@ class Next:
 class EndOrder:
     """The user ends the run: what was begun is to be undone."""
 
+    order: Literal["end"] = "end"
     signal: int
 
 
 Order = Task | Next | EndOrder
+ORDERS: TypeAdapter[Order] = TypeAdapter(
+    Annotated[Order, Field(discriminator="order")],
+    config=ConfigDict(extra="forbid", ser_json_inf_nan="constants"),
+)
+
+
+class ErrorKind(StrEnum):
+    """Kinds of trouble that end the far half, as far as the other half tells them apart."""
+
+    BAD_INPUT = "bad-input"
+    NOT_READY = "not-ready"
+    LAB_PROBLEM = "lab-problem"
+    SYSTEM_REFUSED = "system-refused"
+    TRIAL_FAILED = "trial-failed"
+    UNEXPECTED = "unexpected"
+
+
+RAISED: Mapping[ErrorKind, type[NodropError]] = {
+    ErrorKind.BAD_INPUT: BadInput,
+    ErrorKind.NOT_READY: NotReady,
+    ErrorKind.TRIAL_FAILED: TrialFailed,
+}
+"""Class of each kind here; any other kind is a problem of the lab."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FarError:
+    """The error that ended the far half, as it is sent."""
+
+    kind: ErrorKind
+    message: str
+    hint: str | None = None
+
+    @classmethod
+    def of(cls, error: NodropError) -> FarError:
+        match error:
+            case BadInput():
+                kind = ErrorKind.BAD_INPUT
+            case NotReady():
+                kind = ErrorKind.NOT_READY
+            case SystemRefused():
+                kind = ErrorKind.SYSTEM_REFUSED
+            case TrialFailed():
+                kind = ErrorKind.TRIAL_FAILED
+            case _:
+                kind = ErrorKind.LAB_PROBLEM
+        return cls(kind=kind, message=error.message, hint=error.hint)
+
+    def to_raise(self) -> NodropError:
+        """The error here, on lines that a terminal may be shown."""
+        hint = None if self.hint is None else one_line(self.hint)
+        return RAISED.get(self.kind, LabProblem)(one_line(self.message), hint=hint)
+
+
+ERROR: TypeAdapter[FarError] = TypeAdapter(FarError)
 
 
 def command(frames: Frames, order: Order) -> None:
-    _say(frames, pickle.dumps(order))
+    _say(frames, content_of(order))
+
+
+def content_of(order: Order) -> bytes:
+    """The order as JSON. BadInput if that cannot be: a name on the command line may be any bytes."""
+    try:
+        return ORDERS.dump_json(order)
+    except PydanticSerializationError as error:
+        raise BadInput(f"cannot be sent to the receiver: {one_line(error)}") from None
 
 
 def say(frames: Frames, word: Json) -> None:
@@ -123,9 +216,25 @@ class Heard:
         return content
 
 
-def order_of(content: bytes) -> Any:
-    """Only where this machine is commanded by who sent it."""
-    return pickle.loads(content)
+def order_of(content: bytes) -> Order:
+    """The order in a message. NotJson, which names the first field at fault, if it is none."""
+    try:
+        return ORDERS.validate_json(content)
+    except ValidationError as error:
+        raise NotJson(_first_fault(error)) from None
+
+
+def error_of(end: Json) -> FarError | None:
+    """The error in the last word of the far half; None if it did what was asked."""
+    try:
+        return ERROR.validate_python(end["error"]) if "error" in end else None
+    except ValidationError as error:
+        raise NotJson(f"error: {_first_fault(error)}") from None
+
+
+def _first_fault(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    return one_line(": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"]))))
 
 
 def word_of(content: bytes) -> Json:

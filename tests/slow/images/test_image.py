@@ -170,18 +170,17 @@ def test_an_image_of_another_machine_is_taken_as_it_is(
     built = build_image("suricata")
     copy = tmp_path / "copy.tar"
     copy.write_bytes((built.folder / "rootfs.tar").read_bytes())
-    manifest = json.loads((built.folder / "manifest.json").read_text())
-    take_image(manifest, copy)
+    take_image(built, copy)
     assert copy.exists(), "it is there already"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
     assert list_images() == []
-    take_image(manifest, copy)
+    take_image(built, copy)
     assert list_images() == [built]
     assert not copy.exists()
     assert (built.rootfs / built.program).is_file()
     copy.write_bytes(b"another")
     with pytest.raises(LabProblem, match="is not the one that was asked for"):
-        take_image({**manifest, "sha256": "0" * 64}, copy)
+        take_image(replace(built, sha256="0" * 64), copy)
 
 
 def test_a_failed_build_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

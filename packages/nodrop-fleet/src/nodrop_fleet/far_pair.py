@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodrop.errors import Interrupted, LabProblem, NodropError
-from nodrop.measure.controllers.blocks import May, TrialInput, any_trial
+from nodrop.measure.controllers.blocks import NO_OUTLOOK, May, Outlook, TrialInput, any_trial
 from nodrop.measure.plan import Plan, Progress, make_plan
 from nodrop.remote.client import run_elsewhere
 from nodrop.results.layout import RUNS, TRIAL, TrialFolder
@@ -131,7 +131,7 @@ class FarPair(Progress):
                 resume=False,
                 progress=self,
                 yes=True,
-                plan=replace(plan, told=self),
+                plan=replace(plan, controller=self),
             )
             self._came.put(LabProblem("it has ended"))
         except BaseException as ended:
@@ -148,6 +148,10 @@ class FarPair(Progress):
 
     def beforehand(self) -> Sequence[TrialInput]:
         return ()
+
+    def outlook(self, done: Sequence[TrialRecord]) -> Outlook:
+        del done
+        return NO_OUTLOOK
 
     def plan_started(self, plan: Plan, *, directory: Path, earlier: Sequence[TrialRecord]) -> None:
         del plan, earlier

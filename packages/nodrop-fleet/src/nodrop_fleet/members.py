@@ -20,7 +20,6 @@ from nodrop.measure.controllers.blocks import (
     May,
     Outlook,
     TrialInput,
-    TrialSource,
     any_trial,
 )
 from nodrop.measure.manager import MeasuredTrial, this_nodrop
@@ -425,18 +424,18 @@ class Pairs:
         members.changed = self._changed
         self._changed("", "")
 
-    def begin(self, trials: TrialSource, done: Sequence[TrialRecord]) -> bool:
+    def begin(self, controller: Controller, done: Sequence[TrialRecord]) -> bool:
         members = self._members
         self._look()
         counted = [record for record in done if not self._is_to_be_done_again(record)]
         for name in members.standing:
             if members[name].asked is None:
-                asked = trials.next(counted, self._may(name, counted))
+                asked = controller.next(counted, self._may(name, counted))
                 if asked is not None:
                     self._ask(name, self._numbered(asked), done)
         if members.under_way:
             return True
-        if trials.next(counted) is None:
+        if controller.next(counted) is None:
             return False
         self._must_come_back()
         return True

@@ -128,8 +128,13 @@ class Outlook:
     """Seconds of the budget, if it ends the trials; after it none begins."""
 
 
-class TrialSource(Protocol):
-    """Trials in their order: a controller's, or what another process sends of its own."""
+NO_OUTLOOK = Outlook(at_least=Remaining(trials=0, seconds=0.0, spread_s=None), at_most=None)
+"""The outlook on trials that another process names: only it can say more."""
+
+
+class Controller(Protocol):
+    """Names the trials one by one. Built from `Asked` by its entry point (`nodrop.controllers`), or
+    the voice of another process that has such a one."""
 
     heeds_void: bool
     """Void trials are records like others to it. Otherwise they are left out of a resumed run, and
@@ -143,10 +148,6 @@ class TrialSource(Protocol):
     def beforehand(self) -> Sequence[TrialInput]:
         """The trials that are certain before any was measured, in their order; it may be ()."""
         ...
-
-
-class Controller(TrialSource, Protocol):
-    """Built from `Asked` by its entry point (`nodrop.controllers`)."""
 
     def outlook(self, done: Sequence[TrialRecord]) -> Outlook: ...
 

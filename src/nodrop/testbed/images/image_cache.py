@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from nodrop.errors import BadInput, LabProblem
 from nodrop.testbed.hosts.folders import building, cache_folder, locked
@@ -193,9 +192,8 @@ def _packages_in(rootfs: Path) -> dict[str, str]:
     return dpkg_packages(status.read_text(errors="replace"))
 
 
-def take_image(manifest: Mapping[str, Any], tar: Path) -> None:
+def take_image(image: Image, tar: Path) -> None:
     """Puts an image that another machine made into the cache: its tar is moved there."""
-    image = Image(**manifest)
     with locked(images_folder() / image.name) as folder:
         if image.folder.exists():
             return

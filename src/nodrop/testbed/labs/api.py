@@ -123,7 +123,7 @@ class Receiving:
 
     queues: int = 1
     """Receive and send queues of each port."""
-    rps_cpus: Sequence[int] = ()
+    rps_cpus: tuple[int, ...] = ()
     """The receiver's port hands frames to these CPUs (rps_cpus); empty: they go on where they are,
     on a veth on the sender's CPU."""
 
