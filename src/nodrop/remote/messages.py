@@ -171,7 +171,7 @@ def command(frames: Frames, order: Order) -> None:
 
 
 def content_of(order: Order) -> bytes:
-    """The order as JSON. BadInput if that cannot be: a name on the command line may be any bytes."""
+    """The order as JSON. BadInput if it has none: a name on the command line may be any bytes."""
     try:
         return ORDERS.dump_json(order)
     except PydanticSerializationError as error:
