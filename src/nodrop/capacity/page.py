@@ -118,7 +118,7 @@ def card_views(story: Story) -> Iterator[CardView]:
             facts=(
                 ("Loads", f"{len(ladder.told)} of {len(ladder.loads)}", "say something"),
                 *_counted(card.sure),
-                ("Holds for", "this host, load, setup", "nothing is extrapolated"),
+                ("Valid for", "these loads", "on this host, in this setup"),
             ),
             broke=_broke(story, card, [trial for cell in ladder.cells for trial in cell.trials]),
         )
@@ -255,8 +255,8 @@ def _facts(searched: SearchedCell, card: Card) -> Iterator[tuple[str, str, str]]
     for soak in searched.soaks:
         words = "held" if soak.valid and not soak.lost_packets else soak.mark
         yield "Soak", words, f"{numbers.seconds(soak.record.offered.duration_s)} s"
-    part = "trace" if searched.window is None or searched.window.is_whole else "window"
-    yield "Holds for", f"this host, {part}, setup", "nothing is extrapolated"
+    part = "this trace" if searched.window is None else searched.window.name
+    yield "Valid for", part.removesuffix(" of the trace"), "on this host, in this setup"
 
 
 def _counted(sure: Sure) -> Iterator[tuple[str, str, str]]:

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from nodrop.capacity.answer_cards import cards
 from nodrop.capacity.json_answer import capacity_answer
-from nodrop.capacity.page import capacity_page
+from nodrop.capacity.page import capacity_page, card_views
 from nodrop.capacity.pictures import knee_of, way_of
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.section import capacity_section, steps_table
@@ -452,6 +452,8 @@ def test_the_window_is_named_wherever_the_answer_is(
     assert said["window"]["span"] == "10..15" and said["window"]["begun_packet_ratio"] == begun
     write_report(read_story([run]))
     assert words in (run / "report" / "report.md").read_text()
+    (view,) = card_views(read_story([run]))
+    assert ("Valid for", "seconds 10.0 to 15.0", "on this host, in this setup") in view.facts
 
 
 @pytest.mark.parametrize(
