@@ -9,6 +9,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Literal
@@ -300,22 +301,23 @@ def compared(
     as the trial had another speed than the trace."""
     clocked = {u for u in baseline.expected | baseline.uncertain | found.units if u[0] in clocks}
     found, baseline = found.without(clocks), baseline.without(clocks)
-    common: dict[str, Any] = {
-        "seen": len(found.units),
-        "alerts": found.alerts,
-        "events": dict(found.events),
-        "unread": dict(found.unread),
-        "baseline_words": baseline.words or baseline.why,
-        "clocked": len(clocked),
-        "clocked_rules": sorted({sid for sid, _ in clocked})[:MOST_NAMED],
-    }
+    of_trial = partial(
+        Detections,
+        seen=len(found.units),
+        alerts=found.alerts,
+        events=dict(found.events),
+        unread=dict(found.unread),
+        baseline_words=baseline.words or baseline.why,
+        clocked=len(clocked),
+        clocked_rules=sorted({sid for sid, _ in clocked})[:MOST_NAMED],
+    )
     if baseline.kind is None:
-        return Detections(no_ratio=baseline.why or "no baseline", **common)
+        return of_trial(no_ratio=baseline.why or "no baseline")
     expected, uncertain = baseline.expected, baseline.uncertain
     missed = expected - found.units
     no_ratio = _no_ratio(found, expected, measured=measured)
     by_flow = flows_of_missed(found, baseline, missed)
-    return Detections(
+    return of_trial(
         detection_loss_ratio=None if no_ratio else len(missed) / len(expected),
         no_ratio=no_ratio,
         baseline=baseline.kind,
@@ -335,7 +337,6 @@ def compared(
             )
             for sid, where in sorted(missed)[:MOST_NAMED]
         ],
-        **common,
     )
 
 

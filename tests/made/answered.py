@@ -12,6 +12,7 @@ from nodrop.ledger.transactions import Latency, Messages, Transactions, judge_tr
 from nodrop.results.transaction_books import TransactionBooks
 from nodrop.results.trial import Offered, TrialRecord
 from nodrop.results.writer import RunWriter
+from tests.made.judged import judged
 
 
 def attaches(
@@ -60,7 +61,9 @@ def make_answered(out: Path, cells: Mapping[int, Sequence[Transactions | None]])
 
 def _record(seen: Transactions | None, count: int, repetition: int, index: int) -> TrialRecord:
     sending, offered = None, Offered(unit="transactions")
+    body = TransactionBooks(sut_cpu_per_completed_s=0.0011, unmatched={})
     if seen is not None:
+        body = TransactionBooks.of(seen, sut_cpu_per_completed_s=0.0011, unmatched={})
         sending = Sending(
             unit="attach", intended_packets=count, sent_packets=seen.started,
             schedule_error_p99_us=90,
@@ -70,7 +73,7 @@ def _record(seen: Transactions | None, count: int, repetition: int, index: int) 
             duration_s=count / 400, intended_duration_s=count / 400, per_s=400.0,
         )  # fmt: skip
     verdict = judge_transactions(seen, sending, bounds=SenderLimits())
-    return TrialRecord.of(
+    return judged(
         verdict,
         cell={"load.count": count},
         repetition=repetition,
@@ -81,5 +84,5 @@ def _record(seen: Transactions | None, count: int, repetition: int, index: int) 
         offered=offered,
         activation_s=0.013,
         sut_cpu_s=None if seen is None else seen.started * 0.0011,
-        body=TransactionBooks.of(seen, sut_cpu_per_completed_s=0.0011, unmatched={}),
+        body=body,
     )  # fmt: skip

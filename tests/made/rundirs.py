@@ -25,6 +25,7 @@ from nodrop.results.layout import TrialFolder
 from nodrop.results.records import PacketBooks
 from nodrop.results.trial import Offered, Thread, TrialRecord
 from nodrop.results.writer import RunWriter, plan_sha256
+from tests.made.judged import judged
 from tests.made.made_books import PACKETS, books
 
 
@@ -477,9 +478,12 @@ class _Trial:
     ) -> TrialRecord:
         found: dict[str, Any] = {"body": PacketBooks.of(ledger, verdict)}
         said: dict[str, Any] = {}
+        if ledger is not None:
+            said = {name: ledger.packets_at(name) for name in ("intended", "sent")}
+            said["unsent"] = ledger.total(Class.UNSENT)
         if sending and sending.duration_s:
             p99 = sending.schedule_error_p99_us or 0.0
-            said = {
+            said |= {
                 "duration_s": sending.duration_s,
                 "intended_duration_s": sending.intended_duration_s,
                 "per_s": round(sending.sent_packets / sending.duration_s, 1),
@@ -504,9 +508,9 @@ class _Trial:
             "run": run,
             "started_utc": started.isoformat(timespec="seconds"),
             "error": error,
-            "offered": Offered.of(ledger, **said),
+            "offered": Offered(**said),
         }
-        return TrialRecord.of(verdict, **envelope | found)
+        return judged(verdict, **envelope | found)
 
     def _costs(self, place: FakePlace, duration_s: float, run: str) -> dict[str, Any]:
         """Costs from random numbers of their own, so that all others stay what they were."""

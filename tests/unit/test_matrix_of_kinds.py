@@ -68,7 +68,7 @@ def test_tcpreplay_sends_the_same_flows_unless_others_are_asked_for(
 def test_the_files_of_a_trial_are_those_of_the_docs() -> None:
     here = Path(__file__).parents[2]
     written = re.findall(
-        r'folder\.write\("(\w+)"', (here / "src/nodrop/measure/pair.py").read_text()
+        r'folder\.write\("(\w+)"', (here / "src/nodrop/measure/trial_record.py").read_text()
     )
     assert len(written) >= 4
     docs = (here / "docs/results-format.md").read_text()

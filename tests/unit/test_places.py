@@ -29,6 +29,7 @@ from nodrop.ledger.verdict import Verdict, judge
 from nodrop.plugins import GROUPS, plugins
 from nodrop.results.records import PacketBooks
 from nodrop.results.trial import TrialRecord
+from tests.made.judged import judged
 from tests.made.threads import Made, World
 from tools import places as registry
 
@@ -109,7 +110,7 @@ def test_a_place_of_a_plugins_own_needs_no_plugin_to_be_read(lost: int, *, withi
         name="flux buffer", owner=Owner.SETUP, within_sut=within, knob="flux.size", counter="f"
     )
     verdict = books(place, lost)
-    made = TrialRecord.of(
+    made = judged(
         verdict, cell={}, repetition=1, index=0, run="a", body=PacketBooks.of(None, verdict)
     )
     record = TrialRecord.from_line(made.to_line())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -394,8 +394,22 @@ class PacketBooks(Model):
     """Ports of the SUT, if several share the packets (sut.ports)."""
 
     @classmethod
-    def of(cls, ledger: Ledger | None, verdict: Verdict, **beside: Any) -> Self:
-        """Figures of a trial's books and verdict. Without books every count is None."""
+    def of(
+        cls,
+        ledger: Ledger | None,
+        verdict: Verdict,
+        *,
+        captured_packets: int | None = None,
+        own_dropped_packets: int | None = None,
+        backlog_packets: int | None = None,
+        queue: QueueLevel | None = None,
+        imbalance_ratio: float | None = None,
+        ports: Sequence[Port] = (),
+    ) -> Self:
+        """Figures of a trial's books and verdict. Without books no count is known but
+        `captured_packets`, which the books have as well."""
+        counted: Counted
+        counted = {"captured_packets": captured_packets} if ledger is None else counted_in(ledger)
         pace = verdict.pace
         return cls(
             loss_ratio=verdict.loss_ratio,
@@ -422,12 +436,38 @@ class PacketBooks(Model):
             sustained=None if pace is None else pace.sustained,
             sustained_evidence="" if pace is None else pace.evidence,
             service_pps_at_least=None if pace is None else pace.service_pps_at_least,
-            **({} if ledger is None else counted_in(ledger)) | beside,
+            own_dropped_packets=own_dropped_packets,
+            backlog_packets=backlog_packets,
+            queue=queue,
+            imbalance_ratio=imbalance_ratio,
+            ports=[*ports],
+            **counted,
         )
 
 
-def counted_in(ledger: Ledger) -> dict[str, Any]:
+class Counted(TypedDict, total=False):
     """Figures of a record that its books hold."""
+
+    cut_packets: int | None
+    cut_bytes: int | None
+    invalid_packets: int | None
+    checksum_packets: int | None
+    decoded_bytes: int | None
+    captured_packets: int | None
+    decoded_packets: int | None
+    lost_packets: int
+    merged_packets: int
+    merged_detail: MergedDetail
+    foreign_packets: int
+    copied_packets: int
+    answered_packets: int
+    residual_packets: int | None
+    residual_bytes: int | None
+    residual_bytes_slack: int | None
+    books_closed: bool
+
+
+def counted_in(ledger: Ledger) -> Counted:
     absorbed, held = ledger.total(Class.MERGED), ledger.total(Class.HELD)
     cut = next((a for a in ledger.accounts if a.name == CUT), None)
     invalid = next((a for a in ledger.accounts if a.kind is Class.INVALID), None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field
 
@@ -83,10 +84,17 @@ class TransactionBooks(Model):
         return self.started - self.completed
 
     @classmethod
-    def of(cls, seen: Transactions | None, **beside: Any) -> Self:
-        """Books of what was seen; without transactions every count is None."""
-        if seen is None:
-            return cls(**beside)
+    def of(
+        cls,
+        seen: Transactions,
+        *,
+        sustained: bool | None = None,
+        unmatched: Mapping[str, int] | None = None,
+        generator_cpu_s: float | None = None,
+        sut_cpu_per_completed_s: float | None = None,
+        memory_per_session_bytes: int | None = None,
+    ) -> Self:
+        """Books of what was seen of the load, and of the SUT beside it."""
         messages = seen.messages
         return cls(
             name=seen.name,
@@ -112,7 +120,11 @@ class TransactionBooks(Model):
             setup_s=seen.setup_s,
             retransmits=seen.retransmits,
             unreleased=seen.unreleased,
-            **beside,
+            sustained=sustained,
+            unmatched=None if unmatched is None else dict(unmatched),
+            generator_cpu_s=generator_cpu_s,
+            sut_cpu_per_completed_s=sut_cpu_per_completed_s,
+            memory_per_session_bytes=memory_per_session_bytes,
         )
 
 

@@ -12,14 +12,14 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 from pydantic.json_schema import GenerateJsonSchema
 
 from nodrop.config.units import parse_cpus
 from nodrop.errors import NodropError
-from nodrop.ledger.hops import FAILURES, Class, Reason
+from nodrop.ledger.hops import FAILURES, Reason
 from nodrop.ledger.imbalance import BusyThread
 from nodrop.results.records import (
     FLAT,
@@ -38,10 +38,6 @@ from nodrop.results.records import (
 from nodrop.results.transaction_books import TransactionBooks
 from nodrop.stats.interval import HostCluster
 from nodrop.untrusted.json_text import NotJson, decode_object, shown
-
-if TYPE_CHECKING:
-    from nodrop.ledger.balance import Ledger
-    from nodrop.ledger.verdict import Verdict
 
 
 class RecordError(NodropError):
@@ -128,14 +124,6 @@ class Offered(Model):
     def pps(self) -> float | None:
         """Packets a second; null of a load of transactions."""
         return self.per_s if self.unit == "packets" else None
-
-    @classmethod
-    def of(cls, ledger: Ledger | None, **said: Any) -> Self:
-        """`said` by the sender; where the books count too, their counts go first."""
-        if ledger is not None:
-            said["intended"], said["sent"] = map(ledger.packets_at, ("intended", "sent"))
-            said["unsent"] = ledger.total(Class.UNSENT)
-        return cls(**said)
 
 
 class Ramp(Model):
@@ -416,16 +404,6 @@ class TrialRecord(Model):
     """The stretch of the trace that was sent; null if the load names none."""
 
     body: Body = NO_PACKETS
-
-    @classmethod
-    def of(cls, verdict: Verdict, **found: Any) -> Self:
-        return cls(
-            outcome=verdict.outcome.value,
-            valid=verdict.valid,
-            invalid_reasons=[str(problem.code) for problem in verdict.invalid_reasons],
-            verdict=verdict.words,
-            **found,
-        )
 
     @property
     def packets(self) -> PacketBooks:

@@ -16,7 +16,7 @@ def transaction_books(seen: Measured) -> TransactionBooks:
         return TransactionBooks()
     lacking = None
     if found.messages is not None and answers.messages is not None:
-        lacking = dict(unmatched(found.messages, answers.messages))
+        lacking = unmatched(found.messages, answers.messages)
     cpu_s = None if usage is None else usage.sut_cpu_s
     return TransactionBooks.of(
         replace(found, steps={**found.steps, **answers.round_trips}),

@@ -23,6 +23,7 @@ from nodrop.ledger.transactions import (
 from nodrop.measure.controllers.blocks import AskedCell, TrialInput
 from nodrop.results.transaction_books import TransactionBooks
 from nodrop.results.trial import Offered, TrialRecord
+from tests.made.judged import judged
 from tests.simulated_sut import controller, run
 
 SEARCH = Search(by="rate", goals=(0.0,), relative_width=0.02, rounds=1)
@@ -58,7 +59,7 @@ class SimulatedMme:
         verdict = judge_transactions(
             seen, Sending(intended_packets=count, sent_packets=count), bounds=SenderLimits()
         )
-        return TrialRecord.of(
+        return judged(
             verdict,
             cell=dict(asked.cell),
             repetition=asked.repetition,
