@@ -264,6 +264,16 @@ class FlowSizes(TypedDict):
     packets: Count
 
 
+class FlowsMet(TypedDict):
+    flows: Count
+    seen: Count
+    together: Count
+
+
+class FlowsSeen(TypedDict):
+    groups: list[dict[str, FlowsMet] | None]
+
+
 class Gap(TypedDict):
     after_packet: Count
     ns: Count
@@ -501,6 +511,7 @@ class ProbeResult(TypedDict):
     af_packet: NotRequired[AfPacketProof]
     captures: NotRequired[Captures]
     counters: NotRequired[Counters]
+    flows: NotRequired[FlowsSeen]
     host: NotRequired[Host]
     kvm: NotRequired[Kvm]
     process: NotRequired[dict[str, ProcessInside | None]]
@@ -947,6 +958,7 @@ class SensorPeer(TypedDict):
 
 
 class SensorPort(TypedDict):
+    bus: str | None
     carrier: bool | None
     combined: bool | None
     driver: str | None

@@ -11,14 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nodrop.audit.audit_answer import findings
 from nodrop.audit.reading import here, judged, look, peer_of
+from nodrop.audit.real_flows import watched
+from nodrop.audit.symmetry import Met
 from nodrop.audit.world import JudgedSnapshot
-from nodrop.sensor.snapshot import HASH, Feature
+from nodrop.sensor.snapshot import HASH, QUEUE, Feature
 from nodrop.testbed.hosts.control_groups import SocketLooks
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import find_node_binary
@@ -91,6 +94,41 @@ def test_the_peer_of_a_veth_is_in_the_namespace_that_the_kernel_names(beside: bo
             reader = int(two.ask("open reader s0 plain"))
             end = peer_of(host, reader, indexes[1], "s0")
             assert end is not None and end.mtu == 1400
+
+
+SENDER = """
+import select, socket, sys
+one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+one.bind(("f1", 0))
+ends = [(bytes([10, 0, 0, 1]), 1000), (bytes([10, 0, 0, 2]), 80)]
+head = bytes.fromhex("ffffffffffff0200000000010800450000280000400040060000")
+frames = []
+for n in range(40):
+    client, server = (ends[0][0], (1000 + n).to_bytes(2, "big")), (ends[1][0], b"\\0\\x50")
+    for source, target in [(client, server), (server, client)][: 1 + (n < 30)]:
+        ports = source[1] + target[1]
+        frames.append((head + source[0] + target[0] + ports).ljust(60, b"\\0"))
+while not select.select([sys.stdin], [], [], 0.1)[0]:
+    for frame in frames:
+        one.send(frame)
+"""
+"""40 flows, of 30 of which both directions come; again and again until stdin ends."""
+
+
+def test_the_node_sees_which_flows_meet_and_which_come_one_way() -> None:
+    with made_sensor() as made, here() as host:
+        made.link("f0", "f1")
+        made.ask("open reader f0 plain")
+        world = judged(look(host))
+        world = replace(world, ports=tuple(one for one in world.ports if one.name == "f0"))
+        argv = ["nsenter", "-t", str(made.pid), "-n", sys.executable, "-c", SENDER]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE) as sender:
+            found = watched(host, world, 1.0)
+            assert sender.stdin
+            sender.stdin.close()
+    ((dealt,),) = found.dealt.values()
+    assert (dealt.kind, dealt.members) == (QUEUE, 4)
+    assert dealt.met == {"tcp4": Met(seen=40, flows=30, together=30)}
 
 
 @pytest.mark.usefixtures("real_root")

@@ -444,7 +444,7 @@ def test_an_audit_needs_no_python_there_and_takes_one_file(
         hidden = subprocess.run([*enter, "python3", "-c", ""], capture_output=True, check=False)
         assert hidden.returncode != 0
         done = subprocess.run(
-            [*nodrop, "--port", "cab0", "--ssh-config", str(machines.config)],
+            [*nodrop, "--port", "cab0", "--watch", "1s", "--ssh-config", str(machines.config)],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
     finally:
@@ -454,5 +454,6 @@ def test_an_audit_needs_no_python_there_and_takes_one_file(
     found = json.loads(done.stdout)
     assert found["ports"] == ["cab0"]
     assert [one["id"] for one in found["findings"]][:1] == ["blind-sensor"]
+    assert [one["what"] for one in found["values"]][-1] == "flows at cab0"
     assert found["exit_code"] == done.returncode == 1
     assert find_node_binary().stat().st_size <= 8_000_000

@@ -145,6 +145,8 @@ pub struct PortSettings {
     pub driver: Option<String>,
     /// As the driver writes its version.
     pub firmware: Option<String>,
+    /// The place of its device: a PCI address, mostly.
+    pub bus: Option<String>,
     /// Descriptors of a receive ring, and the most that the driver takes.
     pub ring: Option<[u32; 2]>,
     /// Receive queues.
@@ -208,6 +210,7 @@ pub fn read_port_settings(interface: &str) -> Result<PortSettings> {
     Ok(PortSettings {
         driver: field(4, 36).filter(|name| !name.is_empty()),
         firmware: firmware.filter(|said| !said.is_empty()),
+        bus: field(100, 132).filter(|place| !place.is_empty()),
         ring: rings
             .filter(|rings| rings[0] > 0)
             .map(|rings| [rings[4], rings[0]]),

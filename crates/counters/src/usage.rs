@@ -136,6 +136,28 @@ mod tests {
     }
 
     #[test]
+    fn groups_that_our_sys_hides_are_found_where_a_parent_sees_them() {
+        let root = host(
+            "31 24 0:27 / /sys rw - sysfs mendr rw\n",
+            "0::/ids\n",
+            &[
+                ("proc/self/stat", "80 (nodrop) S 77 80\n"),
+                ("proc/77/stat", "77 (sh ) x) S 0 1\n"),
+                (
+                    "proc/77/mountinfo",
+                    "31 24 0:27 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw\n",
+                ),
+                (
+                    "proc/77/root/sys/fs/cgroup/ids/cpu.stat",
+                    "throttled_usec 9\n",
+                ),
+            ],
+        );
+        let found = by_group(root.path(), "sys/fs/cgroup");
+        assert_eq!(found, [("ids".to_owned(), 9000)]);
+    }
+
+    #[test]
     fn what_has_ended_is_none() {
         let root = host("", "0::/\n", &[]);
         assert_eq!(read(root.path(), 8).unwrap(), None);

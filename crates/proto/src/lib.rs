@@ -22,7 +22,7 @@ pub use message::{
     ClockAnswer, Hello, JobError, Message, MessageError, PROTOCOL, Tagged, TaiAnswer,
 };
 pub use overhear::{OverhearReady, OverhearResult, OverhearSpec, Overheard};
-pub use probe::{ProbeSpec, ProbeWhat};
+pub use probe::{FlowGroup, ProbeSpec, ProbeWhat};
 pub use profile::{ProfileReady, ProfileSpec};
 pub use replay::{
     Achieved, Flows, LateBurst, LateBursts, LedBy, ReplayPort, ReplayReady, ReplayResult,

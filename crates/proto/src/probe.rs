@@ -40,6 +40,22 @@ pub enum ProbeWhat {
     Spells,
     /// Settings of a host that captures: ports, packet sockets, programs, CPUs; nothing is judged
     Sensor,
+    /// Flows whose directions come to one member of each of `groups`, which listen for `listen_ms`
+    Flows,
+}
+
+/// A fanout group that deals the packets of a port as a program's group does.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub struct FlowGroup {
+    /// The port's name.
+    pub port: String,
+    /// A process in its network namespace; `None`: ours.
+    #[serde(default)]
+    pub pid: Option<u32>,
+    /// PACKET_FANOUT_*: 2 by CPU, 5 by queue.
+    pub kind: u32,
+    /// How many share the packets.
+    pub members: u32,
 }
 
 /// Parameters of `probe`.
@@ -60,4 +76,12 @@ pub struct ProbeSpec {
     #[arg(long = "file", value_name = "PATH")]
     #[serde(default)]
     pub files: Vec<String>,
+    /// For `flows`.
+    #[arg(skip)]
+    #[serde(default)]
+    pub groups: Vec<FlowGroup>,
+    /// Time for which they listen.
+    #[arg(skip)]
+    #[serde(default)]
+    pub listen_ms: u32,
 }

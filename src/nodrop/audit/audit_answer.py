@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +14,8 @@ from nodrop.audit import port_kinds as port
 from nodrop.audit import reading
 from nodrop.audit import spread_kinds as spread
 from nodrop.audit.port_kinds import not_parted
-from nodrop.audit.real_flows import Watching
+from nodrop.audit.real_flows import watched
 from nodrop.audit.world import AuditFinding, Costs, JudgedSnapshot, Kind, PortRole
-from nodrop.errors import NodropError
 from nodrop.results.records import Model, NotNegative
 from nodrop.sensor.snapshot import Missing
 from nodrop.testbed.hosts.api import Host
@@ -54,15 +52,6 @@ def findings(world: JudgedSnapshot) -> tuple[AuditFinding, ...]:
 
 def is_note(kind: Kind) -> bool:
     return kind.costs is Costs.NOTHING
-
-
-class Asked(Model):
-    """An audit, as its command asks for it."""
-
-    role: str
-    config: str | None
-    ports: list[str]
-    watch_s: NotNegative | None
 
 
 class Evidence(Model):
@@ -112,15 +101,21 @@ class AuditAnswer(Model):
     exit_code: int
 
 
-def audited(host: Host, asked: Asked) -> AuditAnswer:
-    """Reads the host by its node; real flows (`watch_s`) are those of this machine."""
+def audited(
+    host: Host,
+    *,
+    role: PortRole,
+    config: Path | None,
+    ports: Sequence[str],
+    watch_s: float | None,
+) -> AuditAnswer:
+    """Reads the host by its node, and with `watch_s` its real flows."""
     began = time.monotonic()
-    config = None if asked.config is None else Path(asked.config)
     files = [] if config is None else [str(config.absolute())]
-    seen = reading.look(host, ports=asked.ports, files=files)
-    world = reading.judged(seen, role=PortRole(asked.role), config=config, ports=asked.ports)
-    if asked.watch_s is not None:
-        world = Watching().watched(world, asked.watch_s)
+    seen = reading.look(host, ports=ports, files=files)
+    world = reading.judged(seen, role=role, config=config, ports=ports)
+    if watch_s is not None:
+        world = watched(host, world, watch_s)
     return answer(world, took_s=time.monotonic() - began)
 
 
@@ -192,19 +187,3 @@ def sarif(found: AuditAnswer) -> str:
     driver = {"name": "nodrop audit", "version": __version__, "rules": rules}
     run = {"tool": {"driver": driver}, "results": results}
     return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
-
-
-def main(asked: str) -> int:
-    """On a far host: the answer on stdout, or one line on stderr and its exit code."""
-    try:
-        with reading.here() as host:
-            found = audited(host, Asked.model_validate_json(asked))
-        sys.stdout.write(found.model_dump_json() + "\n")
-    except NodropError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

@@ -1,79 +1,47 @@
-"""Real flows at the ports of this machine, watched beside their capture programs (`--watch`)."""
+"""Real flows at the ports that are judged (`nodrop audit --watch`).
+
+For some seconds fanout groups of the node stand beside those of the capture programs and deal
+packets as those do: by queue, or by CPU. A filter lets only some flows through, chosen by a value
+that is the same in both directions, so that it costs little however busy the port is.
+"""
 
 from __future__ import annotations
 
-import ctypes
-import os
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 
-from nodrop.audit.symmetry import Dealt, Meeting, group, mask_for, watch
+from nodrop.audit.symmetry import Dealt, Met
 from nodrop.audit.world import JudgedSnapshot
 from nodrop.sensor.snapshot import CPU, QUEUE, Missing, ShownSetting, SnapshotPort
+from nodrop.testbed.hosts.api import Host, ProbeJob
 
-RATE_S = 0.3
-"""Time over which the rate of a port is read, before a part of its flows is chosen."""
-RX_PACKETS = 1
-"""Column of /proc/net/dev."""
-CLONE_NEWNET = 0x40000000
-Made = TypeVar("Made")
-Listeners = Callable[[SnapshotPort, int, int, int], list[socket.socket]]
-"""Port, kind, members, mask → a fanout group of our own there; OSError if it may not be."""
+ANSWERS_WITHIN_S = 30.0
+"""Time that the node may take beyond that of the watch."""
 
 
-@dataclass(slots=True)
-class Watching:
-    """A watch of real flows; tests bring a tree and listeners of their own."""
-
-    root: Path = Path("/")
-    listeners: Listeners = lambda port, kind, members, mask: _within(
-        port.pid, lambda: group(port.name, kind, members, mask)
-    )
-
-    def watched(self, world: JudgedSnapshot, seconds: float) -> JudgedSnapshot:
-        """World with what real flows show at the ports that somebody captures on."""
-        groups: dict[str, list[tuple[Meeting, list[socket.socket]]]] = {}
-        missing: list[Missing] = []
-        before = [self._received(port) for port in world.ports]
-        time.sleep(RATE_S)
-        with ExitStack() as open_ones:
-            for port, first in zip(world.ports, before, strict=True):
-                what, last = f"real flows at {port.where}", self._received(port)
-                if first is None or last is None:
-                    missing.append(Missing(what, "its row in /proc/PID/net/dev"))
-                    continue
-                asked = _groups(world, port)
-                for kind, members in sorted(asked):
-                    try:
-                        mask = mask_for((last - first) / RATE_S)
-                        made = self.listeners(port, kind, members, mask)
-                    except OSError:
-                        missing.append(Missing(what, "root, or CAP_NET_RAW"))
-                        continue
-                    for one in made:
-                        open_ones.enter_context(one)
-                    meeting = Meeting(kind=kind, members=members)
-                    groups.setdefault(port.where, []).append((meeting, made))
-            if groups:
-                watch([one for each in groups.values() for one in each], seconds)
-        dealt = {where: tuple(one.dealt() for one, _ in each) for where, each in groups.items()}
-        seen = replace(world, dealt=dealt, missing=(*world.missing, *missing))
-        return replace(seen, values=(*world.values, *_flow_values(seen)))
-
-    def _received(self, port: SnapshotPort) -> int | None:
-        try:
-            rows = (self.root / f"proc/{port.pid or 'self'}/net/dev").read_text().splitlines()
-        except OSError:
-            return None
-        parted = (line.partition(":") for line in rows)
-        found = [rest.split() for name, _, rest in parted if name.strip() == port.name]
-        return int(found[0][RX_PACKETS]) if found else None
+def watched(host: Host, world: JudgedSnapshot, seconds: float) -> JudgedSnapshot:
+    """World with what real flows show at its ports."""
+    asked = [(port, *group) for port in world.ports for group in sorted(_groups(world, port))]
+    groups = [
+        {"port": port.name, "pid": port.pid, "kind": kind, "members": members}
+        for port, kind, members in asked
+    ]
+    spec = {"job": "probe", "what": ["flows"], "groups": groups, "listen_ms": round(seconds * 1000)}
+    job: ProbeJob = host.job(spec)
+    with closing(job):
+        answers = job.result(timeout_s=seconds + ANSWERS_WITHIN_S)["flows"]["groups"]
+    dealt: dict[str, tuple[Dealt, ...]] = {}
+    missing = []
+    for (port, kind, members), met in zip(asked, answers, strict=True):
+        if met is None:
+            missing.append(Missing(f"real flows at {port.where}", "root, or CAP_NET_RAW"))
+            continue
+        each = {name: Met(**one) for name, one in met.items()}
+        one_more = Dealt(kind=kind, members=members, met=each)
+        dealt[port.where] = (*dealt.get(port.where, ()), one_more)
+    seen = replace(world, dealt=dealt, missing=(*world.missing, *dict.fromkeys(missing)))
+    return replace(seen, values=(*world.values, *_flow_values(seen)))
 
 
 def _groups(world: JudgedSnapshot, port: SnapshotPort) -> set[tuple[int, int]]:
@@ -111,32 +79,3 @@ def _unsplit(port: SnapshotPort, dealt: Dealt) -> ShownSetting:
         "or by CPU, so nothing splits a flow",
         "a listener of nodrop's, for as long as --watch",
     )
-
-
-def _within(pid: int | None, work: Callable[[], Made]) -> Made:
-    """Done in the network namespace of a process, by a thread of its own, for a namespace is a
-    thread's."""
-    if pid is None:
-        return work()
-    made: list[Made] = []
-    errors: list[OSError] = []
-
-    def entered() -> None:
-        try:
-            there = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                libc = ctypes.CDLL(None, use_errno=True)
-                if libc.setns(there, CLONE_NEWNET):
-                    raise OSError(ctypes.get_errno(), "setns")
-            finally:
-                os.close(there)
-            made.append(work())
-        except OSError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=entered)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return made[0]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodrop.config.units import count_of, time_s
-from nodrop.errors import BadInput, LabProblem, NotReady, interrupts
+from nodrop.errors import BadInput, NotReady, interrupts
 from nodrop.terminal.arguments import (
     AsJson,
     Become,
@@ -29,22 +29,17 @@ from nodrop.terminal.arguments import (
     write_anew,
     written_anew,
 )
-from nodrop.untrusted.json_text import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nodrop.audit.audit_answer import Asked, AuditAnswer, FindingAnswer
+    from nodrop.audit.audit_answer import AuditAnswer, FindingAnswer
     from nodrop.drops.openmetrics import Metrics
     from nodrop.drops.recording import RecordedWatch
     from nodrop.drops.watching import DropsInterval
     from nodrop.results.other_records import WatchedInterval
     from nodrop.testbed.hosts.local import LocalHost
     from nodrop.testbed.hosts.ssh import SshHost
-
-
-THERE_TIMEOUT_S = 180.0
-"""The first time Python compiles nodrop there, on a host that may be slow and busy."""
 
 
 class HostRole(StrEnum):
@@ -102,7 +97,7 @@ def audit(
 
     It changes nothing and loads no module. It lists what this user may not read, with the right
     that it needs. On a HOST over ssh it puts one file, the node, into /var/lib/nodrop, and runs it
-    as root; --watch needs a Python there and copies nodrop.
+    as root.
 
     \b
     nodrop audit
@@ -114,20 +109,15 @@ def audit(
     Exit code 0: no finding; 1: there are findings (notes do not count); 6: no finding, and
     something could not be read; 2: bad input.
     """
-    from nodrop.audit.audit_answer import Asked, audited, sarif
+    from nodrop.audit.audit_answer import audited, sarif
+    from nodrop.audit.world import PortRole
     from nodrop.tune.device import some_port
 
-    asked = Asked(
-        role=role.value,
-        config=None if config is None else str(config),
-        ports=ports or [],
-        watch_s=None if watch is None else time_s("--watch", watch, least=1.0),
-    )
-    if where is not None and watch is not None:
-        found = _there(where, become, ssh_config, asked)
-    else:
-        with _host(where, become, ssh_config, "audit") as sensor:
-            found = audited(sensor, asked)
+    watch_s = None if watch is None else time_s("--watch", watch, least=1.0)
+    with _host(where, become, ssh_config, "audit") as sensor:
+        found = audited(
+            sensor, role=PortRole(role), config=config, ports=ports or [], watch_s=watch_s
+        )
     if sarif_file is not None:
         write_anew(sarif_file, (sarif(found) + "\n").encode())
     if as_json:
@@ -141,34 +131,6 @@ def audit(
             say("Start the sensor, or name its port:")
             say(f"do: {shlex.join(['nodrop', 'audit', *host, '--port', port])}")
     return found.exit_code
-
-
-def _there(where: str, become: Becoming | None, config: Path | None, asked: Asked) -> AuditAnswer:
-    """Audits a far host with real flows, which Python watches there."""
-    from pydantic import ValidationError
-
-    from nodrop.audit.audit_answer import AuditAnswer
-    from nodrop.remote.upload import placed
-    from nodrop.testbed.hosts.journal import new_label
-    from nodrop.testbed.hosts.ssh import SshHost
-
-    with SshHost(
-        where,
-        label=f"audit-{new_label()}",
-        become="sudo" if become else None,
-        config=config,
-        holds=False,
-    ) as host:
-        argv = [*placed(host), "nodrop.audit.audit_answer", asked.model_dump_json()]
-        timeout_s = THERE_TIMEOUT_S + (asked.watch_s or 0)
-        done = host.run(argv, timeout_s=timeout_s, check=False)
-    said = one_line(done.stderr, longest=2000)
-    if done.returncode == BadInput.exit_code:
-        raise BadInput(f"{where}: {said}")
-    try:
-        return AuditAnswer.model_validate_json(done.stdout)
-    except ValidationError:
-        raise LabProblem(f"{where}: nodrop audit cannot run there: {said}") from None
 
 
 def _print(found: AuditAnswer) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.audit import reading
-from nodrop.audit.audit_answer import Asked, AuditAnswer
-from nodrop.audit.audit_answer import main as far_end
+from nodrop.audit.audit_answer import AuditAnswer
 from nodrop.audit.world import PortRole
 from nodrop.cli import main
 from nodrop.cli.drops import HostRole
@@ -106,13 +105,3 @@ def test_bad_input_is_one_line(host: MadeHost, capsys: Given, argv: list[str], w
     assert main.exit_code(["audit", *argv]) == 2
     said = capsys.readouterr()
     assert said.out == "" and said.err.count("\n") == 1 and words in said.err
-
-
-def test_a_far_host_answers_in_json_or_in_one_line(host: MadeHost, capsys: Given) -> None:
-    asked = Asked(role="sensor", config=None, ports=["eth1"], watch_s=None)
-    assert far_end(asked.model_dump_json()) == 0
-    found = AuditAnswer.model_validate_json(capsys.readouterr().out)
-    assert found.ports == ["eth1"] and found.findings == []
-    assert far_end(asked.model_copy(update={"ports": ["eth9"]}).model_dump_json()) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.startswith("--port: eth9: no such port here")

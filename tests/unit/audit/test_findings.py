@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import socket
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodrop.audit import capture_kinds
 from nodrop.audit.audit_answer import KINDS, answer
-from nodrop.audit.real_flows import Watching
+from nodrop.audit.real_flows import watched
 from nodrop.audit.symmetry import Dealt, Met
 from nodrop.audit.world import PortRole
 from nodrop.errors import BadInput
-from nodrop.sensor.snapshot import QUEUE, SnapshotPort
+from nodrop.sensor.snapshot import QUEUE
 from tests.unit.audit.made_changes import (
     Change,
     after,
@@ -399,38 +399,52 @@ def test_what_parts_the_directions_of_flows_is_named(
     assert words in one.says and command in one.change
 
 
-@pytest.mark.parametrize(
-    ("table", "needs"),
-    [
-        ("  eth1: 900 5\n", "root, or CAP_NET_RAW"),
-        ("  eth2: 900 5\n", "its row in /proc/PID/net/dev"),
-        ("", "its row in /proc/PID/net/dev"),
-    ],
-)
-def test_flows_that_may_not_be_watched_are_missing(
-    host: MadeHost, tmp_path: Path, table: str, needs: str
-) -> None:
-    """Without the rate of a port nobody knows which part of its flows to look at."""
-    found = watching(tmp_path, table).watched(host.world(), 0.01)
-    assert [(one.what, one.needs) for one in found.missing] == [("real flows at eth1", needs)]
+class Listening:
+    """A host whose node listens to flows, and what it answers for each group."""
+
+    def __init__(self, met: dict[str, dict[str, int]] | None) -> None:
+        self.asked: list[dict[str, object]] = []
+        self.met = met
+
+    def job(self, spec: dict[str, Any]) -> Listening:
+        assert (spec["what"], spec["listen_ms"]) == (["flows"], 1500)
+        self.asked = spec["groups"]
+        return self
+
+    def result(self, *, timeout_s: float) -> Any:
+        assert timeout_s > 1.5
+        return {"flows": {"groups": [self.met for _ in self.asked]}}
+
+    def close(self) -> None:
+        return
+
+
+def test_flows_that_may_not_be_watched_are_missing(host: MadeHost) -> None:
+    found = watched(Listening(None), host.world(), 1.5)
+    lacks = [("real flows at eth1", "root, or CAP_NET_RAW")]
+    assert [(one.what, one.needs) for one in found.missing] == lacks
+
+
+def test_flows_are_watched_as_the_programs_of_a_port_are_dealt_packets(host: MadeHost) -> None:
+    node = Listening({"tcp4": {"seen": 9, "flows": 5, "together": 4}})
+    found = watched(node, host.world(), 1.5)
+    assert node.asked == [{"port": "eth1", "pid": None, "kind": QUEUE, "members": 2}]
+    met = Met(seen=9, flows=5, together=4)
+    assert found.dealt == {"eth1": (Dealt(kind=QUEUE, members=2, met={"tcp4": met}),)}
+    assert found.values[-1].value == "4 of 5 (tcp4: 4 of 5); 9 flows seen"
 
 
 @pytest.mark.parametrize(("seen", "both", "ways"), [(40, 0, True), (40, 30, False)])
 def test_one_way_mirrors_are_found_where_nothing_splits_a_flow(
-    host: MadeHost, tmp_path: Path, seen: int, both: int, ways: bool
+    host: MadeHost, seen: int, both: int, ways: bool
 ) -> None:
     """One listener sees all of a port with one queue, on which no program deals packets."""
     host.sockets[:] = [replace(host.sockets[0], fanout_type=None, fanout_id=None)]
     port(queues=1)(host)
-    asked: list[tuple[int, int]] = []
-
-    def listeners(_: SnapshotPort, kind: int, members: int, __: int) -> list[socket.socket]:
-        asked.append((kind, members))
-        return []
-
-    watch = replace(watching(tmp_path, "  eth1: 900 5\n"), listeners=listeners)
-    found = watch.watched(host.world(), 0.01)
-    assert asked == [(QUEUE, 1)] and found.missing == ()
+    node = Listening({})
+    found = watched(node, host.world(), 1.5)
+    assert node.asked == [{"port": "eth1", "pid": None, "kind": QUEUE, "members": 1}]
+    assert found.missing == ()
     (said,) = [one.value for one in found.values if one.what == "flows at eth1"]
     assert "one queue, and no program there deals packets" in said
     met = {"tcp4": Met(seen=seen, flows=both, together=both)}
@@ -493,17 +507,6 @@ def test_what_a_given_file_leaves_unjudged_is_said(
     assert len(found.missing) == len(lacks)
     assert all(part in one.what for part, one in zip(lacks, found.missing, strict=True))
     assert found.exit_code == (6 if lacks else 0)
-
-
-def watching(root: Path, table: str) -> Watching:
-    """By a user who may open no packet socket."""
-
-    def refused(*asked: object) -> list[socket.socket]:
-        raise PermissionError(asked)
-
-    (root / "proc/self/net").mkdir(parents=True)
-    (root / "proc/self/net/dev").write_text(table)
-    return Watching(root=root, listeners=refused)
 
 
 def test_every_kind_for_a_sensor_has_a_case() -> None:

@@ -150,12 +150,9 @@ def test_a_quota_that_is_not_visible_leaves_the_cause_open(
     assert "nsenter --net" in loss.do
 
 
-@pytest.mark.parametrize(
-    ("root", "missing", "held_ns"),
-    [("77", [], {"/sys/fs/cgroup/ids/cpu.stat": 9000}), ("", [QUOTAS_HIDDEN], {})],
-)
+@pytest.mark.parametrize(("root", "missing"), [("77", []), ("", [QUOTAS_HIDDEN])])
 def test_a_look_within_a_namespace_finds_control_groups_elsewhere(
-    tmp_path: Path, root: str, missing: list[Any], held_ns: dict[str, int]
+    tmp_path: Path, root: str, missing: list[Any]
 ) -> None:
     host(
         tmp_path,
@@ -169,7 +166,6 @@ def test_a_look_within_a_namespace_finds_control_groups_elsewhere(
     )
     found = SocketLooks(OneLook(look(0, programs={"7": program()})), root=tmp_path)()
     assert found["missing"] == missing
-    assert found["programs"]["7"]["usage"]["throttled_ns"] == held_ns
 
 
 @pytest.mark.parametrize(

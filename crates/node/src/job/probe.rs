@@ -5,8 +5,10 @@ mod af_packet;
 mod captures;
 mod counters;
 mod driven;
+mod flows;
 mod host;
 mod kvm;
+mod namespace;
 mod process;
 mod processes;
 mod proof;
@@ -17,6 +19,7 @@ mod usage;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use nodrop_counters::vmx::{self, Vmx};
 use nodrop_proto::{JobError, ProbeSpec, ProbeWhat};
@@ -82,6 +85,9 @@ pub struct Seen {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "sensor::Look")]
     sensor: Option<sensor::Look>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "flows::Seen")]
+    flows: Option<flows::Seen>,
 }
 
 impl Job for Probe {
@@ -93,7 +99,7 @@ impl Job for Probe {
     fn prepare(spec: ProbeSpec, _session: &Session) -> Result<(Self, ()), JobError> {
         if spec.what.is_empty() {
             return Err(JobError::new("spec", "field `what`: nothing asked for")
-                .hint("any of host, counters, af_packet, process, proof, processes, account, usage, tsc, vmx, kvm, captures, rings, sensor, spells"));
+                .hint("any of host, counters, af_packet, process, proof, processes, account, usage, tsc, vmx, kvm, captures, rings, sensor, spells, flows"));
         }
         let captures = None;
         Ok((Self { spec, captures }, ()))
@@ -105,7 +111,7 @@ impl Job for Probe {
         Ok((Self { captures, ..probe }, ready))
     }
 
-    fn run(&mut self, _session: &Session) -> Result<Seen, JobError> {
+    fn run(&mut self, session: &Session) -> Result<Seen, JobError> {
         let mut seen = Seen::default();
         for what in &self.spec.what {
             match what {
@@ -159,6 +165,10 @@ impl Job for Probe {
                 }
                 ProbeWhat::Sensor => {
                     seen.sensor = Some(sensor::look(&self.spec.ports, &self.spec.files));
+                }
+                ProbeWhat::Flows => {
+                    let time = Duration::from_millis(self.spec.listen_ms.into());
+                    seen.flows = Some(flows::listen(&self.spec.groups, time, session));
                 }
             }
         }

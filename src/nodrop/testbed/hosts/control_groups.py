@@ -115,19 +115,6 @@ def own_quotas(root: Path = Path("/"), process: str = "self") -> tuple[Quota, ..
     return tuple(filter(None, found))
 
 
-def throttled_ns(root: Path, process: str) -> dict[str, int]:
-    """File of each control group around a process → time that its quota held it back, summed over
-    CPUs."""
-    found = {}
-    with suppress(OSError):
-        for name, group in groups_of("cpu", root, process):
-            if (group / "cpu.stat").exists():
-                held_ns = _said(group / "cpu.stat")[1]
-                if held_ns is not None:
-                    found[f"{name}/cpu.stat"] = held_ns
-    return found
-
-
 def _said(stat: Path) -> tuple[dict[str, int], int | None]:
     """Values of a cpu.stat, and the time in which its group was held back."""
     said = {name: int(value) for name, value in map(str.split, stat.read_text().splitlines())}
@@ -321,20 +308,15 @@ class SocketLooks:
 
     def __init__(self, host: Jobs, *, only: Sequence[int] = (), root: Path | None = None) -> None:
         """`only`: the roots of the process trees that are looked at; none: every program. `root`:
-        of this host's files, whose control groups are looked for elsewhere if we see none here
-        (`ip netns exec`)."""
+        of this host's files, whose control groups may be hidden (`ip netns exec`)."""
         self._root = root
         self._only = list(only)
         self._kept = KeptProbe(host)
 
     def __call__(self) -> Captures:
         seen: Captures = self._asked("captures")
-        seer = sees_groups(self._root) if self._root else "self"
-        if seer is None:
+        if self._root and sees_groups(self._root) is None:
             seen["missing"].append(QUOTAS_HIDDEN)
-        elif self._root and seer != "self":
-            for pid, one in seen["programs"].items():
-                one["usage"]["throttled_ns"] = throttled_ns(self._root, pid)
         return seen
 
     def levels(self) -> RingLevels:

@@ -2,16 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use nix::net::if_::if_indextoname;
-use nix::sched::{CloneFlags, setns};
 use nodrop_counters::{CounterError, EthtoolReader, Link, LinkReader, Named, Snmp, SnmpReader};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::holders::{Holder, Missing, namespace as namespace_of};
+use crate::job::probe::namespace::{listed, within};
 
 /// One port. Its frames are counted before everything else of a look, and after.
 #[derive(JsonSchema, Serialize)]
@@ -183,18 +182,13 @@ fn open(root: &Path, namespace: u64, index: i32, pid: u32) -> Option<Port> {
         }
     }
     Some(Port {
-        name: name_of(root, pid, index)?,
+        name: listed(root, pid).remove(&index)?,
         reader: Reader::Table(root.join(format!("proc/{pid}/net/dev"))),
     })
 }
 
-/// A socket is its namespace's for good: what is opened by a thread that was there once can be used by all.
 fn entered(pid: Option<u32>, index: i32) -> Option<Port> {
     let open = move || -> Option<Port> {
-        if let Some(pid) = pid {
-            let namespace = File::open(format!("/proc/{pid}/ns/net")).ok()?;
-            setns(namespace, CloneFlags::CLONE_NEWNET).ok()?;
-        }
         let name = if_indextoname(index.unsigned_abs()).ok()?;
         let name = name.to_str().ok()?.to_owned();
         let readers = || -> Result<Reader, CounterError> {
@@ -206,30 +200,7 @@ fn entered(pid: Option<u32>, index: i32) -> Option<Port> {
         let reader = readers().ok()?;
         Some(Port { name, reader })
     };
-    std::thread::spawn(open).join().ok().flatten()
-}
-
-/// By the tables of groups and addresses, for `/proc/net/dev` has no numbers.
-fn name_of(root: &Path, pid: u32, index: i32) -> Option<String> {
-    let folder = root.join(format!("proc/{pid}/net"));
-    let table = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
-    let first = |text: String| {
-        text.lines().find_map(|line| {
-            let mut words = line.split_ascii_whitespace();
-            let number: i32 = words.next()?.parse().ok()?;
-            (number == index).then(|| words.next().map(str::to_owned))?
-        })
-    };
-    let of_addresses = |text: String| {
-        text.lines().find_map(|line| {
-            let words: Vec<_> = line.split_ascii_whitespace().collect();
-            let number = i32::from_str_radix(words.get(1)?, 16).ok()?;
-            (number == index).then(|| words.get(5).map(|name| (*name).to_owned()))?
-        })
-    };
-    first(table("dev_mcast"))
-        .or_else(|| first(table("igmp")))
-        .or_else(|| of_addresses(table("if_inet6")))
+    within(pid, open).ok().flatten()
 }
 
 /// `name: eight numbers of receiving, eight of sending`.
@@ -303,36 +274,6 @@ mod tests {
                 )
             });
             assert_eq!(found, seen);
-        }
-    }
-
-    #[test]
-    fn names_by_number_from_whichever_table_has_it() {
-        let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join("proc/7/net");
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(
-            folder.join("dev_mcast"),
-            "2    eth0     1     0     333300000001\n",
-        )
-        .unwrap();
-        fs::write(
-            folder.join("igmp"),
-            "Idx\tDevice    : Count Querier\tGroup    Users Timer\tReporter\n1\tlo        :     1      V3\n\t\t\t\t010000E0     1 0:00000000\t\t0\n",
-        )
-        .unwrap();
-        fs::write(
-            folder.join("if_inet6"),
-            "fe80000000000000005056fffec00008 1f 40 20 80    veth9\n",
-        )
-        .unwrap();
-        for (index, name) in [
-            (2, Some("eth0")),
-            (1, Some("lo")),
-            (0x1f, Some("veth9")),
-            (9, None),
-        ] {
-            assert_eq!(name_of(root.path(), 7, index).as_deref(), name);
         }
     }
 

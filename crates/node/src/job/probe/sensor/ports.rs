@@ -14,7 +14,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::files::{ENTER, Files, Lack, TRACE, cpu_list};
-use super::spaces::{OURS, Socket, Spaces, interfaces, within};
+use super::spaces::{OURS, Socket, Spaces, interfaces};
+use crate::job::probe::namespace::within;
 
 #[derive(JsonSchema, Serialize)]
 #[schemars(rename = "SensorPort")]

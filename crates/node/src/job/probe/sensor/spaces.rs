@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
-use std::fs::File;
 use std::io::{Error, ErrorKind};
 
 use nix::net::if_::if_nameindex;
-use nix::sched::{CloneFlags, setns};
 use nodrop_counters::{
     DiagSocket, PacketCountsReader, PacketSocket, PacketSocketReader, packet_diag,
     packet_diag_is_there,
@@ -15,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::files::{CAP_NET_ADMIN, ENTER, Files, TRACE};
+use crate::job::probe::namespace::{listed, within};
 use crate::job::probe::process::socket_inodes;
 
 /// Number of the network namespace that we are in ourselves; others count up from it.
@@ -114,23 +113,6 @@ fn table(files: &Files, pid: Option<u32>) -> Vec<PacketSocket> {
         .unwrap_or_default();
     rows.truncate(MOST_SOCKETS);
     rows
-}
-
-/// Done in the namespace of a process, by a thread of its own; `None`: in ours.
-pub fn within<T: Send + 'static>(
-    pid: Option<u32>,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Error> {
-    let Some(pid) = pid else { return Ok(work()) };
-    let entered = move || {
-        let space = File::open(format!("/proc/{pid}/ns/net"))?;
-        setns(space, CloneFlags::CLONE_NEWNET)?;
-        Ok(work())
-    };
-    let thread = std::thread::spawn(entered);
-    thread
-        .join()
-        .unwrap_or_else(|_| Err(ErrorKind::Other.into()))
 }
 
 impl Spaces {
@@ -356,16 +338,5 @@ pub fn interfaces(files: &Files, pid: Option<u32>) -> BTreeMap<i32, String> {
     if let Ok(Some(found)) = within(pid, named) {
         return found;
     }
-    let mut found = BTreeMap::new();
-    let pid = pid.unwrap_or_else(std::process::id);
-    for table in ["igmp", "dev_mcast"] {
-        let text = fs::read_to_string(files.root.join(format!("proc/{pid}/net/{table}")));
-        for line in text.unwrap_or_default().lines() {
-            let mut words = line.split_ascii_whitespace();
-            if let (Some(Ok(index)), Some(name)) = (words.next().map(str::parse), words.next()) {
-                found.insert(index, name.trim_end_matches(':').to_owned());
-            }
-        }
-    }
-    found
+    listed(&files.root, pid.unwrap_or_else(std::process::id))
 }
