@@ -10,8 +10,9 @@ import subprocess
 import sys
 
 from nodrop.errors import NodropError
+from nodrop.testbed.labs.port_settings import LiveDevice, Piece
 from nodrop.tune.applying import parse, plan
-from nodrop.tune.device import LiveDevice, Piece, see_own_ports
+from nodrop.tune.device import see_own_ports
 from nodrop.tune.kept import apply_and_keep
 
 PORT = "eth1"

@@ -75,8 +75,9 @@ def plan(
 
     Exit code 0; 2: bad input. Nothing is changed.
     """
+    from nodrop.testbed.labs.port_settings import LiveDevice
     from nodrop.tune.applying import values
-    from nodrop.tune.device import LiveDevice, session_ports, some_port
+    from nodrop.tune.device import session_ports, some_port
 
     if config is not None:
         return _yaml_plan(config, knobs or (), ports or (), write=write)
@@ -145,7 +146,8 @@ def apply(
     Exit code 0: all values are set; 1: a value was accepted and ignored, or rounded; 2: bad input,
     no rights, or a value that the driver refuses, and nothing was changed; 3: the host failed.
     """
-    from nodrop.tune.device import LiveDevice, session_ports
+    from nodrop.testbed.labs.port_settings import LiveDevice
+    from nodrop.tune.device import session_ports
     from nodrop.tune.kept import apply_and_keep
 
     if not knobs:
@@ -285,9 +287,9 @@ def _known() -> tuple[Knob, ...]:
 
 
 def _steps(knobs: Sequence[str], ports: Sequence[str] | None) -> tuple[KnobStep, ...]:
+    from nodrop.testbed.labs.port_settings import LiveDevice
     from nodrop.tune.applying import parse
     from nodrop.tune.applying import plan as planned
-    from nodrop.tune.device import LiveDevice
 
     asked = parse(knobs, _known())
     needed = any(not knob.of_host for knob, _ in asked)
@@ -296,7 +298,8 @@ def _steps(knobs: Sequence[str], ports: Sequence[str] | None) -> tuple[KnobStep,
 
 def _ports(given: Sequence[str] | None, *, required: bool) -> list[str]:
     from nodrop.audit.reading import here, look
-    from nodrop.tune.device import must_be_there, names, see_own_ports
+    from nodrop.testbed.labs.port_settings import must_be_there, names
+    from nodrop.tune.device import see_own_ports
 
     see_own_ports()
     for port in given or ():
@@ -367,8 +370,9 @@ def _applied_json(applied: Applied) -> dict[str, object]:
 
 
 def _rows(tuning: Tuning) -> Iterator[tuple[str, str, str, str, str]]:
+    from nodrop.testbed.labs.port_settings import LiveDevice
     from nodrop.tune.applying import differences
-    from nodrop.tune.device import LiveDevice, own_space
+    from nodrop.tune.device import own_space
 
     state, device = tuning.state, LiveDevice()
     here = state.space == own_space()
@@ -406,7 +410,7 @@ def _persistent(steps: Sequence[KnobStep]) -> Iterator[str]:
         if command := step.knob.by_hand(step.port, step.value):
             yield f"ExecStart=/usr/bin/env {command}"
             continue
-        from nodrop.tune.device import path_of
+        from nodrop.testbed.labs.port_settings import path_of
 
         for piece in step.pieces:
             raw = step.knob.edit("", step.value)

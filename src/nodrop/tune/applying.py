@@ -23,13 +23,23 @@ from nodrop.config.options import shown
 from nodrop.errors import BadInput, LabProblem, NodropError
 from nodrop.testbed.hosts.api import UndoAction, UndoJournal
 from nodrop.testbed.hosts.local import run_command
-from nodrop.tune import device as kernel
-from nodrop.tune.device import HOST, Device, Knob, Piece, Raw, rank
+from nodrop.testbed.labs.port_settings import (
+    FEATURE,
+    HOST,
+    Device,
+    LiveDevice,
+    Piece,
+    Raw,
+    may_be_set,
+    may_be_written,
+    names,
+    rank,
+    settle,
+)
+from nodrop.tune.device import Knob, enter, hardware_address, own_space
 from nodrop.tune.knobs import KNOBS, find
 from nodrop.untrusted.json_text import NotJson, decode_object, member
 
-PASSES = 4
-"""Features pull each other along: what the first pass cannot set, a later one can."""
 CALM = ("veth", "virtio_net", "tun", "macvlan", "macvtap", "bridge", "dummy", "ifb", "loopback")
 """Drivers that have no link to take down (virtio: seen on Linux 6.1 and 6.12)."""
 CALM_BUT = {"veth": "channels"}
@@ -133,9 +143,9 @@ def _port(name: str, said: Sequence[object]) -> tuple[int, str]:
 def _parsed(rows: Sequence[Sequence[str]]) -> States:
     found = {Piece(str(port), str(name)): str(raw) for port, name, raw in rows}
     for one, raw in found.items():
-        if not kernel.may_be_set(one):
+        if not may_be_set(one):
             raise NotJson(f"{one} is nothing that nodrop sets")
-        if not kernel.may_be_written(one, raw):
+        if not may_be_written(one, raw):
             raise NotJson(f"{one} has the value {shown(raw)}, which it cannot have had")
     return found
 
@@ -178,7 +188,7 @@ def _step(device: Device, knob: Knob, value: str, port: str) -> KnobStep:
     if not pieces:
         where = f"{port} ({driver})" if port else "this host"
         raise BadInput(f"{knob.id}={value}: {where} has none that can be set ({knob.title})")
-    if strange := [one for one in pieces if not kernel.may_be_set(one)]:
+    if strange := [one for one in pieces if not may_be_set(one)]:
         raise BadInput(f"{knob.id}={value}: nodrop could not put {strange[0]} back after a kill")
     raws = [device.read(one) or "" for one in pieces]
     try:
@@ -262,7 +272,7 @@ def _words(step: KnobStep) -> str:
     """The driver's words on a value that it has just refused, from the program that asks for it by
     hand: an ioctl and a file of /sys answer by number alone."""
     by_hand = step.knob.by_hand(step.port, step.value).split()
-    if not step.port or not by_hand or step.port not in kernel.names():
+    if not step.port or not by_hand or step.port not in names():
         return ""
     done = run_command(by_hand, where="tune", timeout_s=WORDS_WITHIN_S, check=False)
     lines = (done.stderr or done.stdout).strip().splitlines()
@@ -331,40 +341,13 @@ def restore(device: Device, state: State, *, overwrite: bool = False) -> Restore
         restored.done.append(f"{port or 'host'} {knob.id}: {was} → {now}")
     for one, raw in goal.items():
         found = after.get(one)
-        if (
-            found is not None
-            and one.name.startswith(kernel.FEATURE)
-            and found[0] == raw[0] != found[1]
-        ):
+        if found is not None and one.name.startswith(FEATURE) and found[0] == raw[0] != found[1]:
             words = "is asked for again, and off as long as another feature is off"
             restored.others.append(f"{one} {words}")
         elif found != raw:
             why = refusals.get(one, "it was accepted and ignored" if one in after else "it is gone")
             restored.failed.append(f"{one}: {why}")
     return restored
-
-
-def settle(device: Device, goal: Mapping[Piece, Raw]) -> dict[Piece, str]:
-    """Writes what differs, until nothing does; what is refused, in the kernel's words.
-
-    The last set goes first (a veth without GRO has no NAPI, so `threaded` cannot be set any more),
-    then the other way round, for what has been changed along.
-    """
-    refusals: dict[Piece, str] = {}
-    for number in range(PASSES):
-        differs = False
-        for one in sorted(goal, key=rank, reverse=number % 2 == 0):
-            now = device.read(one)
-            if now is None or now == goal[one]:
-                continue
-            differs = True
-            try:
-                device.write(one, goal[one])
-            except OSError as error:
-                refusals[one] = error.strerror or str(error)
-        if not differs:
-            break
-    return refusals
 
 
 # --- identity -------------------------------------------------------------------------------------
@@ -375,7 +358,7 @@ def state_of(steps: Sequence[KnobStep], before: States, earlier: State | None = 
     what that has left counts as set by us, and its originals stay the originals."""
     originals = dict(before)
     named = dict.fromkeys(step.port for step in steps if step.port)
-    ports = {name: (socket.if_nametoindex(name), kernel.address(name)) for name in named}
+    ports = {name: (socket.if_nametoindex(name), hardware_address(name)) for name in named}
     if earlier is not None:
         for one, was in earlier.before.items():
             now = before.get(one)
@@ -383,31 +366,31 @@ def state_of(steps: Sequence[KnobStep], before: States, earlier: State | None = 
             if now is None or now in (was, left):
                 originals[one] = was
         ports = {**earlier.ports, **ports}
-    return State(space=kernel.own_space(), ports=ports, before=originals)
+    return State(space=own_space(), ports=ports, before=originals)
 
 
 def renamed(state: State) -> tuple[State, list[str]]:
     """The state with the names its ports have now, and what has become of the others, in words."""
-    names, gone = {HOST: HOST}, []
+    known, gone = {HOST: HOST}, []
     for name, (index, address) in state.ports.items():
         try:
             now = socket.if_indextoname(index)
         except OSError:
             gone.append(f"{name}: the port is gone, and its settings with it")
             continue
-        if kernel.address(now) != address:
+        if hardware_address(now) != address:
             gone.append(f"{name}: the port with its number is another one now ({now})")
             continue
-        names[name] = now
+        known[name] = now
 
     def moved(states: States) -> States:
-        return {Piece(names[p.port], p.name): r for p, r in states.items() if p.port in names}
+        return {Piece(known[p.port], p.name): r for p, r in states.items() if p.port in known}
 
     left = None if state.left is None else moved(state.left)
     return (
         State(
             space=state.space,
-            ports={names[name]: one for name, one in state.ports.items() if name in names},
+            ports={known[name]: one for name, one in state.ports.items() if name in known},
             before=moved(state.before),
             left=left,
         ),
@@ -457,7 +440,7 @@ def tuned(
     if not of_host:
         yield again
         return
-    live = kernel.LiveDevice()
+    live = LiveDevice()
     steps = plan(live, of_host, [HOST])
     before = snapshot(live, steps)
     journal.push(
@@ -473,7 +456,7 @@ def tuned(
 
 
 def _set(wanted: Asked, ports: Sequence[str]) -> None:
-    live = kernel.LiveDevice()
+    live = LiveDevice()
     _must_hold(apply(live, plan(live, wanted, ports)).done)
 
 
@@ -491,7 +474,7 @@ def _within(netns: Path | None, work: Callable[[], None]) -> None:
 
     def entered() -> None:
         try:
-            if netns is not None and not kernel.enter(netns.stat().st_ino):
+            if netns is not None and not enter(netns.stat().st_ino):
                 raise LabProblem(f"{netns}: the lab's network namespace is gone")
             work()
         except (OSError, NodropError) as error:

@@ -16,7 +16,7 @@ from nodrop.errors import LabProblem, NodropError, signals_held
 from nodrop.testbed.hosts.api import UndoAction
 from nodrop.testbed.hosts.journal import DiskJournal, journals, new_label, tuned_folder
 from nodrop.testbed.hosts.local import run_command
-from nodrop.tune import device as kernel
+from nodrop.testbed.labs.port_settings import Device, LiveDevice, settle
 from nodrop.tune.applying import (
     Applied,
     KnobStep,
@@ -25,11 +25,10 @@ from nodrop.tune.applying import (
     apply,
     renamed,
     restore,
-    settle,
     snapshot,
     state_of,
 )
-from nodrop.tune.device import Device
+from nodrop.tune.device import enter, own_space
 from nodrop.untrusted.json_text import NotJson, decode_object, one_line
 
 UNDER_WAY = "tune-apply"
@@ -88,7 +87,7 @@ def _read(journal: DiskJournal) -> Tuning | None:
 
 def apply_and_keep(device: Device, steps: Sequence[KnobStep]) -> Applied:
     """Journals, writes, reads back. Whatever goes wrong, all is as before."""
-    earlier = next((one for one in tunings().whole if one.state.space == kernel.own_space()), None)
+    earlier = next((one for one in tunings().whole if one.state.space == own_space()), None)
     before = snapshot(device, steps)
     state = state_of(steps, before, earlier.state if earlier else None)
     try:
@@ -156,11 +155,11 @@ def main(text: str, *flags: str) -> int:
     """Puts back a tuning's settings, for `undo` (testbed/hosts/reversal.py) and `put_back`."""
     try:
         state = State.of(text)
-        if not kernel.enter(state.space):
+        if not enter(state.space):
             restored = Restored(done=["its network namespace is gone, and its settings with it"])
         else:
             state, gone = renamed(state)
-            restored = restore(kernel.LiveDevice(), state, overwrite=OVERWRITE in flags)
+            restored = restore(LiveDevice(), state, overwrite=OVERWRITE in flags)
             restored.done += gone
     except (NotJson, ValueError, TypeError, OSError, NodropError) as error:
         restored = Restored(failed=[str(error)])

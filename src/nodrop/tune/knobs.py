@@ -9,12 +9,13 @@ import re
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from nodrop.config.options import unknown_key
 from nodrop.config.units import cpu_mask, format_cpus, parse_cpus
 from nodrop.errors import BadInput
-from nodrop.testbed.labs.driver import FLOWS, HEAD
-from nodrop.tune.device import Edit, Knob, Raw
+from nodrop.testbed.labs.port_settings import FLOWS, HEAD, Raw
+from nodrop.tune.device import Edit, Knob
 from nodrop.tune.suricata_yaml import OF_SURICATA
 
 SURICATA_PAGE = "Suricata user guide, high performance configuration"
@@ -30,10 +31,10 @@ def _as_it_is(raw: Raw) -> str:
     return raw
 
 
-def _number(*, least: int = 0, most: int = MOST) -> Edit:
+def _number(*, least: int = 0) -> Edit:
     def edit(_: Raw, value: str) -> Raw:
-        if not re.fullmatch(r"\d{1,10}", value, re.ASCII) or not least <= int(value) <= most:
-            raise ValueError(f"must be a number from {least} to {most}")
+        if not re.fullmatch(r"\d{1,10}", value, re.ASCII) or not least <= int(value) <= MOST:
+            raise ValueError(f"must be a number from {least} to {MOST}")
         return value
 
     return edit
@@ -50,6 +51,10 @@ def _one_of(*allowed: str) -> Edit:
 
 def _switch_shown(raw: Raw) -> str:
     return {"0": "off", "1": "on"}.get(raw, raw)
+
+
+def _switched(number: int) -> str:
+    return "on" if number else "off"
 
 
 def _switch(raw: Raw, value: str) -> Raw:
@@ -78,36 +83,27 @@ def _some_cpus(raw: Raw, value: str) -> Raw:
     return _cpus(raw, value)
 
 
-def _word_shown(place: int, words: str = "") -> Callable[[Raw], str]:
-    """A u32 of a struct, `place` of them behind the command; `words`: it is off or on."""
-
-    def show(raw: Raw) -> str:
-        number = int(struct.unpack_from("=I", bytes.fromhex(raw), 4 + 4 * place)[0])
-        return (("off", "on")[bool(number)]) if words else str(number)
-
-    return show
+def _word_at(raw: bytes | bytearray, place: int) -> int:
+    """A u32 of a struct, `place` of them behind the command."""
+    return int(struct.unpack_from("=I", raw, 4 + 4 * place)[0])
 
 
-def _word(place: int, *, most_at: int | None = None, switch: bool = False) -> Edit:
+def _word(place: int, edit: Edit, *, most_at: int | None = None) -> Edit:
     """`most_at`: place of the driver's maximum in the same struct."""
 
-    def edit(raw: Raw, value: str) -> Raw:
+    def edited(raw: Raw, value: str) -> Raw:
         saved = bytearray.fromhex(raw)
-        if switch:
-            number = int(_switch("", value))
-        else:
-            number = int(_number()("", value))
-            most = None if most_at is None else struct.unpack_from("=I", saved, 4 + 4 * most_at)[0]
-            if most is not None and number > most:
-                raise ValueError(f"the driver takes at most {most}")
+        number = int(edit("", value))
+        if most_at is not None and number > (most := _word_at(saved, most_at)):
+            raise ValueError(f"the driver takes at most {most}")
         struct.pack_into("=I", saved, 4 + 4 * place, number)
         return saved.hex()
 
-    return edit
+    return edited
 
 
 def _feature_shown(raw: Raw) -> str:
-    return ("off", "on")[int(raw[1])]
+    return _switched(int(raw[1]))
 
 
 def _feature(raw: Raw, value: str) -> Raw:
@@ -181,21 +177,29 @@ def _fields(raw: Raw, value: str) -> Raw:
 # --- the knobs ------------------------------------------------------------------------------------
 
 
-def _of_struct(name: str, knob: str, title: str, place: int, **more: object) -> Knob:
-    most_at = more.pop("most_at", None)
-    switch = bool(more.pop("switch", False))
-    words = {"values": "on, off" if switch else "a number", **more}
+def _of_struct(
+    name: str,
+    knob: str,
+    title: str,
+    place: int,
+    *,
+    most_at: int | None = None,
+    switch: bool = False,
+    **more: Any,
+) -> Knob:
+    shown: Callable[[int], str] = _switched if switch else str
     return Knob(
         id=knob,
         title=title,
         at=name,
-        show=_word_shown(place, "switch" if switch else ""),
-        edit=_word(place, most_at=most_at, switch=switch),  # type: ignore[arg-type]
-        **words,  # type: ignore[arg-type]
+        show=lambda raw: shown(_word_at(bytes.fromhex(raw), place)),
+        edit=_word(place, _switch if switch else _number(), most_at=most_at),
+        values="on, off" if switch else "a number",
+        **more,
     )
 
 
-def _offload(knob: str, title: str, *names: str, **more: object) -> Knob:
+def _offload(knob: str, title: str, *names: str, **more: Any) -> Knob:
     return Knob(
         id=knob,
         title=title,
@@ -204,7 +208,7 @@ def _offload(knob: str, title: str, *names: str, **more: object) -> Knob:
         edit=_feature,
         values="on, off",
         command=f"ethtool -K {{port}} {knob} {{value}}",
-        **{"words": {}, **more},  # type: ignore[arg-type]
+        **more,
     )
 
 
@@ -387,7 +391,7 @@ PORT: tuple[Knob, ...] = (
 )  # fmt: skip
 
 
-def _sysctl(knob: str, path: str, title: str, **more: object) -> Knob:
+def _sysctl(knob: str, path: str, title: str, *, source: str = SYSCTL, why: str) -> Knob:
     key = path.removeprefix("proc/sys/").replace("/", ".")
     return Knob(
         id=knob,
@@ -398,7 +402,8 @@ def _sysctl(knob: str, path: str, title: str, **more: object) -> Knob:
         edit=_number(),
         values="a number",
         command=f"sysctl -w {key}={{value}}",
-        **{"source": SYSCTL, **more},  # type: ignore[arg-type]
+        source=source,
+        why=why,
     )
 
 

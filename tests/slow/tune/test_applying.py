@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nodrop.testbed.labs.port_settings import Piece
 from nodrop.tune.applying import State, apply, parse, plan, restore, snapshot
-from nodrop.tune.device import Piece
 from tests.unit.tune.simulated_port import PORT, Killed, SimulatedPort
 from tests.unit.tune.test_applying import _everything
 

@@ -13,59 +13,26 @@ import pytest
 from nodrop.errors import LabProblem
 from nodrop.testbed.hosts import reversal
 from nodrop.testbed.hosts.api import Completed, UndoAction
-from nodrop.testbed.labs import driver
+from nodrop.testbed.labs import driver, port_settings
 
-FEATURES = """\
-Features for cab0:
-rx-checksumming: off
-tx-checksumming: off
-\ttx-checksum-ipv4: off [fixed]
-\ttx-checksum-ip-generic: off [requested on]
-scatter-gather: off [fixed]
-rx-vlan-offload: on
-"""
-RINGS = """\
-Ring parameters for cab0:
-Pre-set maximums:
-RX:\t\t4096
-RX Mini:\tn/a
-TX:\t\t4096
-Current hardware settings:
-RX:\t\t512
-RX Mini:\tn/a
-TX:\t\t256
-TX Push:\toff
-"""
-CHANNELS = """\
-Channel parameters for cab0:
-Pre-set maximums:
-Combined:\t8
-Current hardware settings:
-RX:\t\tn/a
-Combined:\t2
-"""
-COALESCING = """\
-Coalesce parameters for cab0:
-Adaptive RX: off  TX: n/a
-stats-block-usecs:\tn/a
-
-rx-usecs:\t3
-rx-frame-low:\t8
-
-CQE mode RX: n/a  TX: n/a
-"""
-PAUSE = """\
-Pause parameters for cab0:
-Autonegotiate:\ton
-RX:\t\toff
-TX:\t\toff
-RX negotiated: on
-TX negotiated: on
-"""
+FIXED, GRO, CHECKSUM = "rx-lro", "rx-gro", "rx-checksum"
+FEATURES = (FIXED, GRO, CHECKSUM)
+"""Features of the driver; the first one is fixed."""
+CHANNELS, RINGS, COALESCE, PAUSE = (
+    struct.pack(f"={len(words)}I", *words)
+    for words in (
+        (0, 0, 0, 8, 0, 0, 0, 2),
+        (4096, 0, 0, 4096, 512, 0, 0, 256),
+        (3, 8, *20 * [0]),
+        (1, 0, 0),
+    )
+)
+STRUCTS = {0x3C: CHANNELS, 0x10: RINGS, 0x0E: COALESCE, 0x12: PAUSE}
+"""Command GET → what a driver answers behind it. The command SET is one more."""
 SETTINGS = (
-    "-l combined=2 -g rx=512 -g tx=256 -g tx-push=off -c adaptive-rx=off -c rx-usecs=3 "
-    "-c rx-frames-low=8 -a autoneg=on -a rx=off -a tx=off -k rx-checksumming=off "
-    "-k tx-checksum-ip-generic=off -k rx-vlan-offload=on"
+    f"channels=3c000000{CHANNELS.hex()} rings=10000000{RINGS.hex()} "
+    f"coalesce=0e000000{COALESCE.hex()} pause=12000000{PAUSE.hex()} "
+    "feature/rx-gro=00 feature/rx-checksum=11"
 )
 
 
@@ -86,36 +53,62 @@ class Journal:
         raise AssertionError
 
 
-class Spread:
-    """A driver's answers to the ioctls of struct ethtool_rxfh and struct ethtool_rxnfc: a table of
-    four entries, a key of five bytes, the fields of UDP."""
+class Driver:
+    """A driver's answers to the ioctls of ethtool. Its table has four entries, its key five bytes;
+    of flows it hashes UDP alone."""
 
     def __init__(self) -> None:
-        self.hashes = struct.pack("=B7x4I5s", 1, 0, 1, 0, 1, b"fresh")
-        self.fields = {2: 0x30}
+        self.structs = dict(STRUCTS)
+        self.requested, self.active = 0b100, 0b100
+        self.hashes: bytes | None = None
+        self.fields: dict[int, int] = {}
         self.rules = 0
         self.takes = True
+        self.did: list[str] = []
 
-    def loaded_anew(self) -> None:
-        self.hashes, self.fields = Spread().hashes, Spread().fields
+    def hashing(self) -> None:
+        self.hashes = struct.pack("=B7x4I5s", 1, 0, 1, 0, 1, b"fresh")
+        self.fields = {2: 0x30}
 
-    def answer(self, asked: bytes, more: int) -> bytes | None:
-        command, flow = struct.unpack("=II", asked[:8].ljust(8, b"\0"))
+    def answer(self, asked: bytes, more: int) -> bytes:
+        command, word = struct.unpack("=II", asked[:8].ljust(8, b"\0"))
+        head = struct.pack("=I", command)
         match command:
-            case 0x46:
+            case 0x3C | 0x10 | 0x0E | 0x12 if command in self.structs:
+                return head + self.structs[command]
+            case 0x3D | 0x11 | 0x0F | 0x13:
+                self.did.append(f"{command:#x}")
+                if self.takes:
+                    self.structs[command - 1] = asked[4:]
+                return asked
+            case 0x37 if self.structs:
+                return struct.pack("=IIQI", command, 0, 1 << 4, len(FEATURES))
+            case 0x1B:
+                return asked + b"".join(name.encode().ljust(32, b"\0") for name in FEATURES)
+            case 0x3A:
+                return asked + struct.pack("=4I", 0b111, self.requested, self.active, 0b001)
+            case 0x3B:
+                _, _, valid, wanted = struct.unpack("=4I", asked)
+                self.did.append(f"{FEATURES[valid.bit_length() - 1]} {wanted == valid}")
+                self.requested = self.active = self.requested & ~valid | wanted
+                return asked
+            case 0x46 if self.hashes is not None:
                 sizes = struct.unpack_from("=II", asked, 8)
                 assert sizes == ((4, 5) if more else (0, 0))
                 return struct.pack("=IIII", command, 0, 4, 5) + self.hashes[: 8 + more]
-            case 0x47 if self.takes:
+            case 0x47:
                 assert struct.unpack_from("=III", asked, 4) == (0, 4, 5)
-                self.hashes = asked[16:]
-            case 0x29 if flow in self.fields:
-                return struct.pack("=IIQ", command, flow, self.fields[flow])
+                if self.takes:
+                    self.hashes = asked[16:]
+                return asked
+            case 0x29 if word in self.fields:
+                return struct.pack("=IIQ", command, word, self.fields[word])
             case 0x2A:
-                self.fields[flow] = struct.unpack_from("=Q", asked, 8)[0]
+                self.fields[word] = struct.unpack_from("=Q", asked, 8)[0]
+                return asked
             case 0x2E:
                 return struct.pack("=184xI4x", self.rules)
-        return None
+        raise OSError(95, "Operation not supported")
 
 
 class Nic:
@@ -125,15 +118,10 @@ class Nic:
         self.nics, self.modules = root / "net", root / "module"
         self.nics.mkdir()
         self.modules.mkdir()
-        self.did: list[str] = []
-        self.before = {
-            "-k": FEATURES, "-g": RINGS, "-l": CHANNELS, "-c": COALESCING, "-a": PAUSE
-        }  # fmt: skip
-        self.shown = dict(self.before)
-        self.after: dict[str, str] = {}
-        self.takes_settings = True
-        self.spread: Spread | None = None
-        """None: a driver that says nothing of it."""
+        self.driver = Driver()
+        self.did = self.driver.did
+        self.after: dict[int, bytes] = {}
+        """Structs that its driver has otherwise once it was loaded anew."""
 
     def add(self, port: str, module: str) -> None:
         (self.modules / module / "holders").mkdir(parents=True, exist_ok=True)
@@ -156,20 +144,14 @@ class Nic:
             (self.nics / "cab0").rename(self.nics.parent / "gone")
         elif argv[0] == "modprobe" and (self.nics.parent / "gone").exists():
             (self.nics.parent / "gone").rename(self.nics / "cab0")
-            self.shown |= self.after
-            if self.spread:
-                self.spread.loaded_anew()
+            self.driver.structs |= self.after
+            if self.after:
+                self.driver.requested = self.driver.active = 0b110
+            if self.driver.hashes is not None:
+                self.driver.hashing()
 
-    def ioctl(self, _port: str, asked: bytes, *, more: int = 0) -> bytes | None:
-        return self.spread.answer(asked, more) if self.spread else None
-
-    def ethtool(self, option: str, *argv: str) -> str:
-        if option in self.shown:
-            return self.shown[option]
-        self.did.append(" ".join(["ethtool", option, *argv]))
-        if self.takes_settings:
-            self.shown[option.lower()] = self.before[option.lower()]
-        return ""
+    def ask(self, _port: str, asked: bytes, *, more: int = 0) -> bytes:
+        return self.driver.answer(asked, more)
 
 
 @pytest.fixture
@@ -179,8 +161,7 @@ def nic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nic:
     monkeypatch.setattr(driver, "NICS", nic.nics)
     monkeypatch.setattr(driver, "MODULES", nic.modules)
     monkeypatch.setattr(driver, "must", nic.must)
-    monkeypatch.setattr(driver, "_ethtool", nic.ethtool)
-    monkeypatch.setattr(driver, "ioctl", nic.ioctl)
+    monkeypatch.setattr(port_settings, "ask", nic.ask)
     monkeypatch.setattr(driver, "ipv6_off", lambda _port: "1")
     monkeypatch.setattr(driver, "set_ipv6_off", lambda _port, said: nic.did.append(f"ipv6 {said}"))
     monkeypatch.setattr(shutil, "which", lambda _program: "/sbin/modprobe")
@@ -189,9 +170,8 @@ def nic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Nic:
 
 def test_it_is_journaled_then_loaded_and_the_port_is_as_before(nic: Nic) -> None:
     nic.after = {
-        "-g": RINGS.replace("512", "256"),
-        "-k": FEATURES.replace("ming: off", "ming: on").replace("generic: off", "generic: on"),
-        "-l": CHANNELS.replace("\t2", "\t1"),
+        0x10: struct.pack("=8I", 4096, 0, 0, 4096, 256, 0, 0, 256),
+        0x3C: struct.pack("=8I", 0, 0, 0, 8, 0, 0, 0, 1),
     }
     assert driver.problems("cab0") == []
     journal = Journal()
@@ -202,9 +182,9 @@ def test_it_is_journaled_then_loaded_and_the_port_is_as_before(nic: Nic) -> None
         "modprobe --remove e1000e",
         "modprobe e1000e",
         "ip link set cab0 mtu 9000",
-        "ethtool -L cab0 combined 2",
-        "ethtool -G cab0 rx 512",
-        "ethtool -K cab0 rx-checksumming off tx-checksum-ip-generic off",
+        "rx-gro False",
+        "0x11",
+        "0x3d",
         "ipv6 1",
         "ip link set cab0 up",
     ]
@@ -212,58 +192,59 @@ def test_it_is_journaled_then_loaded_and_the_port_is_as_before(nic: Nic) -> None
 
 def test_what_is_as_before_is_not_set_again(nic: Nic) -> None:
     driver.bring_back("cab0", "e1000e", "9000", SETTINGS, "1")
-    assert not [argv for argv in nic.did if argv.startswith("ethtool")]
+    others = ("modprobe ", "ip link ", "ipv6 ")
+    assert not [argv for argv in nic.did if not argv.startswith(others)]
 
 
 def test_a_driver_that_has_no_settings_is_loaded_anew(nic: Nic) -> None:
-    nic.shown = dict.fromkeys(nic.shown, "")
+    nic.driver.structs = {}
     assert driver.settings("cab0") == ""
     driver.bring_back("cab0", "e1000e", "9000", "", "1")
 
 
 def test_what_cannot_be_put_back_ends_the_trial(nic: Nic) -> None:
-    nic.after["-g"], nic.takes_settings = RINGS.replace("512", "256"), False
+    nic.after[0x10], nic.driver.takes = bytes(32), False
     with pytest.raises(LabProblem) as caught:
         driver.load_anew("cab0", Journal())
-    assert "cab0 is otherwise, and `ethtool -G cab0 rx 512` did not" in str(caught.value)
+    assert "its driver does not let that be put back: rings" in str(caught.value)
 
 
 def test_hashes_that_were_set_are_put_back(nic: Nic) -> None:
-    nic.spread = Spread()
-    nic.spread.hashes = wanted = struct.pack("=B7x4I5s", 1, 1, 1, 1, 0, b"ours!")
-    nic.spread.fields[2] = 0xF0
+    nic.driver.hashing()
+    nic.driver.hashes = wanted = struct.pack("=B7x4I5s", 1, 1, 1, 1, 0, b"ours!")
+    nic.driver.fields[2] = 0xF0
     journal = Journal()
     driver.load_anew("cab0", journal)
-    assert (nic.spread.hashes, nic.spread.fields) == (wanted, {2: 0xF0})
-    words = journal.pushed[0][4].split()
-    assert words[-4::2] == ["-x", "-x"]
-    assert words[-3].startswith("rss=46000000") and words[-3].endswith(wanted.hex())
-    assert words[-1] == f"udp4={struct.pack('=IIQ', 0x29, 2, 0xF0).hex()}"
+    assert (nic.driver.hashes, nic.driver.fields) == (wanted, {2: 0xF0})
+    said = dict(word.split("=") for word in journal.pushed[0][4].split())
+    assert said["rss"].startswith("46000000") and said["rss"].endswith(wanted.hex())
+    assert said["udp4"] == struct.pack("=IIQ", 0x29, 2, 0xF0).hex()
 
 
 def test_hashes_that_cannot_be_put_back_end_the_trial(nic: Nic) -> None:
-    nic.spread = Spread()
-    nic.spread.hashes = nic.spread.hashes.replace(b"fresh", b"ours!")
-    nic.spread.takes = False
+    nic.driver.hashing()
+    nic.driver.hashes = nic.driver.hashes.replace(b"fresh", b"ours!")
+    nic.driver.takes = False
     with pytest.raises(LabProblem) as caught:
         driver.load_anew("cab0", Journal())
-    assert "cab0 spreads packets over its queues otherwise" in str(caught.value)
-    assert "does not let that be put back: rss (ethtool -x, -n)" in str(caught.value)
+    assert "cab0 is otherwise, and its driver does not let that be put back: rss" in str(
+        caught.value
+    )
 
 
 def test_flow_rules_are_refused(nic: Nic) -> None:
-    nic.spread = Spread()
     assert driver.problems("cab0") == []
-    nic.spread.rules = 3
+    nic.driver.rules = 3
     (problem,) = driver.problems("cab0")
     assert "cab0 has 3 flow rules (ethtool -n cab0), which go with its driver" in problem
 
 
-@pytest.mark.parametrize("spread", [None, Spread()])
+@pytest.mark.parametrize("hashing", [False, True])
 def test_what_is_journaled_is_what_undo_takes(
-    nic: Nic, monkeypatch: pytest.MonkeyPatch, spread: Spread | None
+    nic: Nic, monkeypatch: pytest.MonkeyPatch, hashing: bool
 ) -> None:
-    nic.spread = spread
+    if hashing:
+        nic.driver.hashing()
     arguments, ran = ["cab0", "e1000e", "9000", driver.settings("cab0"), "1"], []
 
     def run(argv: Sequence[str], **_: Any) -> Completed:

@@ -95,13 +95,14 @@ def test_a_lab_of_this_machine_can_be_checked_too(capsys: pytest.CaptureFixture[
 
 
 def test_offloads_that_are_on_and_can_be_turned_off() -> None:
-    features = (
-        "Features for eth1:\nrx-checksumming: on [fixed]\ntx-checksumming: off\n"
-        "\ttx-checksum-ipv4: on\ngeneric-receive-offload: on\nlarge-receive-offload: off [fixed]\n"
-        "tcp-segmentation-offload: on\nrx-vlan-offload: on\n"
-    )
-    assert offloads_on(features) == ["gro", "tso"]
-    assert offloads_on("") == []
+    features = {
+        "rx-checksum": (True, True), "tx-checksum-ipv4": (False, False), "rx-gro": (True, False),
+        "rx-lro": (False, True), "tx-tcp6-segmentation": (True, False),
+        "tx-tcp-segmentation": (False, False), "rx-vlan-hw-parse": (True, False),
+    }  # fmt: skip
+    shown = {name: {"on": on, "fixed": fixed} for name, (on, fixed) in features.items()}
+    assert offloads_on(shown) == ["tso", "gro"]
+    assert offloads_on({}) == []
 
 
 def test_a_clock_is_ahead_or_behind() -> None:

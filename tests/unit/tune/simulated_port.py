@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from nodrop.tune.device import HOST, Piece, Raw, rank
+from nodrop.testbed.labs.port_settings import HOST, Piece, Raw, rank
 
 PORT = "eth1"
 BUDGET = "proc/sys/net/core/netdev_budget"

@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from nodrop.errors import BadInput
+from nodrop.testbed.labs.port_settings import HOST, Piece, settle
 from nodrop.tune.applying import (
     RefusedValue,
     State,
@@ -14,10 +15,8 @@ from nodrop.tune.applying import (
     parse,
     plan,
     restore,
-    settle,
     snapshot,
 )
-from nodrop.tune.device import HOST, Piece
 from nodrop.untrusted.json_text import NotJson
 from tests.unit.tune.simulated_port import BUDGET, PORT, SimulatedPort
 

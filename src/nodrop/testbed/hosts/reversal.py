@@ -131,7 +131,7 @@ def _load_driver(
     _must_be_named(module, r"([A-Za-z0-9][A-Za-z0-9_-]*)?", "a driver")
     _must_be_named(mtu, r"\d{2,5}", "an MTU")
     _must_be_named(ipv6_off, r"[01]?", "a value of disable_ipv6")
-    _must_be_named(settings, r"(-[acgklx] [a-z0-9_-]+=[a-z0-9]+ ?)*", "settings of a port")
+    _must_be_named(settings, r"((feature/)?[A-Za-z0-9_.-]+=[0-9a-f]+ ?)*", "settings of a port")
     return [
         sys.executable,
         "-m",

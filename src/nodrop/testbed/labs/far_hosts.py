@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from nodrop.errors import LabProblem
+from nodrop.protocol import PortFeature, SensorSocket
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.journal import UndoReport, journal_folder, journal_words
 from nodrop.testbed.hosts.local import LABEL_VARIABLE, LocalHost
@@ -36,16 +37,16 @@ from nodrop.untrusted.json_text import (
 
 CAPABILITIES = {"NET_ADMIN": CAP_NET_ADMIN, "NET_RAW": CAP_NET_RAW, "SYS_ADMIN": CAP_SYS_ADMIN}
 OFFLOADS = {
-    "rx-checksumming": "rx",
-    "tx-checksumming": "tx",
-    "scatter-gather": "sg",
-    "tcp-segmentation-offload": "tso",
-    "generic-segmentation-offload": "gso",
-    "generic-receive-offload": "gro",
-    "large-receive-offload": "lro",
+    "rx": r"rx-checksum",
+    "tx": r"tx-checksum-.*",
+    "sg": r"tx-scatter-gather.*",
+    "tso": r"tx-tcp.*-segmentation",
+    "gso": r"tx-generic-segmentation",
+    "gro": r"rx-gro",
+    "lro": r"rx-lro",
 }
-"""Offload in the words of `ethtool -k` → its name for `ethtool -K`: those that labs/netns.py turns
-off, and LRO, which a veth has not."""
+"""Name for `ethtool -K` → the kernel's names of its features: those that labs/netns.py turns off,
+and LRO, which a veth has not."""
 RECEIVES = re.compile(r"nodrop-([A-Za-z0-9._-]+)-rcv(?!\S)", re.ASCII)
 """The namespace of a run, with the port that it measures at."""
 FAR_JOURNALS = "/root/.local/state/nodrop/undo"
@@ -132,6 +133,7 @@ class FarFacts:
 @dataclass(slots=True, kw_only=True)
 class PortLook(FarFacts):
     port: str
+    half_duplex: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -243,17 +245,21 @@ def _port(look: PortLook) -> None:
             there = ", ".join(sorted(name for name in found if name != "lo")) or "none but lo"
             look.problem(f"there is no port {port} (there are: {there})")
             return
-        _state(look, found[port])
+        index = int(found[port]["ifindex"])
+        seen = host.probe("sensor", ports=[port])["sensor"]
+        mine = {one["index"]: one for one in seen["ports"]}[index]
+        look.half_duplex = mine["duplex"] == "half"
+        _state(look, found[port], mine["speed_mbit"])
         _above(look, found)
         look.facts["other_ports"] = sorted(
             name
             for name, one in found.items()
             if "UP" in one["flags"] and one["link_type"] == "ether" and name != port
         )
-        _listeners(look, int(found[port]["ifindex"]))
+        _listeners(look, [one for one in seen["sockets"] if one["index"] in (0, index)])
         if look.end.role == "receiver":
             _disciplines(look)
-    _offloads(look)
+    _offloads(look, mine["features"])
 
 
 def _run_with(host: SshHost | ThisMachine, port: str) -> str:
@@ -271,17 +277,17 @@ def _run_with(host: SshHost | ThisMachine, port: str) -> str:
     return ""
 
 
-def _state(look: PortLook, shown: Mapping[str, Any]) -> None:
+def _state(look: PortLook, shown: Mapping[str, Any], speed_mbit: int | None) -> None:
+    """A veth says 10000, a port that is down nothing."""
     host, port = look.end.host, look.port
     up, carrier = "UP" in shown["flags"], "LOWER_UP" in shown["flags"]
     addresses = [f"{one['local']}/{one['prefixlen']}" for one in shown["addr_info"]]
     look.facts |= {"port": port, "mtu": int(shown["mtu"]), "up": up, "carrier": carrier}
     look.facts["addresses"] = addresses
     look.facts["mac"] = str(shown["address"])
-    speed = _speed_mbit(host, port)
-    look.facts["speed_mbit_s"] = speed
+    look.facts["speed_mbit_s"] = speed_mbit
     words = "down" if not up else "up" if carrier else "up, no carrier"
-    rate = f", {speed} Mbit/s" if speed else ""
+    rate = f", {speed_mbit} Mbit/s" if speed_mbit else ""
     look.seen.append(f"{port}: {words}, MTU {shown['mtu']}{rate}")
     if not up:
         look.problem(f"{port} is down; `ip link set {port} up`")
@@ -313,16 +319,12 @@ def _above(look: PortLook, found: Mapping[str, Any]) -> None:
         )
 
 
-def _listeners(look: PortLook, index: int) -> None:
-    """A problem if others take the port's frames: they have CPU time of the host for it. Of
-    /proc/net/packet: sockets that receive, of this port or of all."""
-    host, port = look.end.host, look.port
-    rows = [line.split() for line in host.run(["cat", "/proc/net/packet"]).stdout.splitlines()[1:]]
-    users = sorted({row[7] for row in rows if row[3] != "0000" and row[4] in ("0", str(index))})
-    if users:
+def _listeners(look: PortLook, sockets: Sequence[SensorSocket]) -> None:
+    """A problem if others take the port's frames: they have CPU time of the host for it."""
+    if users := sorted({str(one["uid"]) for one in sockets if one["protocol"]}):
         look.problem(
-            f"a program of user {', '.join(users)} listens on {port} (a packet socket); end it "
-            "(`ss -0pl` shows it)"
+            f"a program of user {', '.join(users)} listens on {look.port} (a packet socket); end "
+            "it (`ss -0pl` shows it)"
         )
 
 
@@ -344,37 +346,21 @@ def _disciplines(look: PortLook) -> None:
         )
 
 
-def _of_port(host: SshHost | ThisMachine, port: str, word: str) -> str:
-    return host.run(["cat", f"/sys/class/net/{port}/{word}"], check=False).stdout.strip()
-
-
-def _speed_mbit(host: SshHost | ThisMachine, port: str) -> int | None:
-    """A veth says 10000, a port that is down nothing or -1."""
-    said = _of_port(host, port, "speed")
-    return int(said) if said.isascii() and said.isdigit() and 0 < len(said) < 9 else None
-
-
-def _offloads(look: PortLook) -> None:
-    host, port = look.end.host, look.port
-    shown = host.run(["ethtool", "--show-features", port], check=False)
-    if shown.returncode == 127:
-        look.problem(f"program ethtool is missing; install the package {DEBIAN['ethtool']}")
-        return
-    on = offloads_on(shown.stdout)
+def _offloads(look: PortLook, features: Mapping[str, PortFeature]) -> None:
+    on = offloads_on(features)
     look.facts["offloads_on"] = on
     if on:
         off = " ".join(f"{name} off" for name in on)
         look.problem(
-            f"offloads of {port} hand over other frames than those on the cable; "
-            f"`ethtool -K {port} {off}`"
+            f"offloads of {look.port} hand over other frames than those on the cable; "
+            f"`ethtool -K {look.port} {off}`"
         )
 
 
-def offloads_on(features: str) -> list[str]:
-    """Offloads that are on, from the output of `ethtool -k`; fixed ones cannot be turned off and
-    are left out."""
-    lines = (line.partition(":") for line in features.splitlines())
-    return [OFFLOADS[name] for name, _, state in lines if name in OFFLOADS and state == " on"]
+def offloads_on(features: Mapping[str, PortFeature]) -> list[str]:
+    """Offloads that are on; fixed ones cannot be turned off and are left out."""
+    on = [name for name, one in features.items() if one["on"] and not one["fixed"]]
+    return [knob for knob, name in OFFLOADS.items() if any(re.fullmatch(name, one) for one in on)]
 
 
 def _cable(first: PortLook, last: PortLook, proof: Proof) -> list[Checked]:
@@ -401,7 +387,7 @@ def _end_of_cable(look: PortLook) -> CableEnd:
         mtu=facts["mtu"],
         others=facts["other_ports"],
         speed_mbit=facts["speed_mbit_s"],
-        half_duplex=_of_port(host, port, "duplex") == "half",
+        half_duplex=look.half_duplex,
         alone=not (facts["addresses"] or facts["in_bridge"] or facts["above"]),
     )
 
