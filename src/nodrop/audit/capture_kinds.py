@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from nodrop.audit.world import (
     share,
 )
 from nodrop.config.units import count_of, format_cpus
-from nodrop.sensor.slots import slot_needed
+from nodrop.sensor.blind import BLIND
+from nodrop.sensor.slots import bridged_ms, slot_needed
 from nodrop.sensor.snapshot import FANOUT, QUEUE, CapturingProgram, Missing, SnapshotPort, Socket
 from nodrop.sensor.suricata_counters import lost_analysis
 
@@ -35,21 +37,15 @@ SEVERAL_PROCESSES = ("zeek", "bro")
 """Programs that share a fanout group among processes on purpose."""
 
 
-def tolerance_ms(one: Socket) -> int | None:
-    """A block is given to the reader every `retire_ms`, however empty it is."""
-    if one.version != 3 or not one.blocks or not one.retire_ms:
-        return None
-    return one.blocks * one.retire_ms
-
-
 def _short_rings(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port, program, held in world.captures():
-        known = [ms for one in held if (ms := tolerance_ms(one)) is not None]
-        if known and min(known) < STALL_MS:
-            one = next(one for one in held if tolerance_ms(one) == min(known))
+        bridged = ((bridged_ms(one.version, one.blocks, one.retire_ms), one) for one in held)
+        known = [(ms, one) for ms, one in bridged if ms is not None]
+        shortest_ms, one = min(known, key=lambda pair: pair[0], default=(STALL_MS, held[0]))
+        if shortest_ms < STALL_MS:
             yield FindingEvidence(
                 where=f"{program}, {port}",
-                says=f"its ring holds {min(known)} ms, however few packets come",
+                says=f"its ring holds {shortest_ms} ms, however few packets come",
                 read=(
                     Read(f"{one.blocks} blocks, {one.retire_ms} ms each", DIAG),
                     Read(f"{one.ring_bytes / MIB:.1f} MiB a socket", DIAG),
@@ -193,44 +189,41 @@ def _readers(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
         )
 
 
+def _cpus(program: CapturingProgram) -> set[int]:
+    """CPUs that its capture threads may use."""
+    return {cpu for thread in program.capturing for cpu in thread.allowed}
+
+
+def _allowed(program: CapturingProgram, cpus: Iterable[int]) -> Read:
+    return Read(f"Cpus_allowed_list {format_cpus(cpus)}", f"/proc/{program.pid}/task/*/status")
+
+
 def _crowded(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for program in world.programs:
-        workers = program.capturing
-        cpus = {cpu for thread in workers for cpu in thread.allowed}
+        workers, cpus = program.capturing, _cpus(program)
         if workers and len(workers) > len(cpus):
             yield FindingEvidence(
                 where=str(program),
                 says=f"{count_of(len(workers), 'capture thread')} on {count_of(len(cpus), 'CPU')}",
-                read=(
-                    Read(
-                        f"Cpus_allowed_list {format_cpus(cpus)}",
-                        f"/proc/{program.pid}/task/*/status",
-                    ),
-                ),
-                change=(
-                    f"suricata.yaml, af-packet: threads: {len(cpus)}; or threading: "
-                    "set-cpu-affinity: yes with worker-cpu-set on more CPUs"
-                ),
+                read=(_allowed(program, cpus),),
+                change=f"suricata.yaml, af-packet: threads: {len(cpus)}; or threading: "
+                "set-cpu-affinity: yes with worker-cpu-set on more CPUs",
             )
-        pinned: dict[tuple[int, ...], int] = {}
-        for thread in workers:
-            if len(thread.allowed) == 1:
-                pinned[thread.allowed] = pinned.get(thread.allowed, 0) + 1
+        pinned = Counter(thread.allowed for thread in workers if len(thread.allowed) == 1)
         for (cpu,), number in pinned.items():
             if number > 1 and len(workers) <= len(cpus):
                 yield FindingEvidence(
                     where=str(program),
                     says=f"{number} capture threads are pinned to CPU {cpu}",
-                    read=(Read(f"Cpus_allowed_list {cpu}", f"/proc/{program.pid}/task/*/status"),),
+                    read=(_allowed(program, [cpu]),),
                     change="suricata.yaml, threading: worker-cpu-set with a CPU for each worker",
                 )
 
 
 def _isolated(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for program in world.programs:
-        workers = program.capturing
-        cpus = {cpu for thread in workers for cpu in thread.allowed}
-        if workers and world.isolated and not cpus & {*world.isolated}:
+        cpus = _cpus(program)
+        if cpus and world.isolated and not cpus & {*world.isolated}:
             isolated = format_cpus(world.isolated)
             yield FindingEvidence(
                 where=str(program),
@@ -238,10 +231,7 @@ def _isolated(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
                 "run there",
                 read=(
                     Read(isolated, "/sys/devices/system/cpu/isolated"),
-                    Read(
-                        f"Cpus_allowed_list {format_cpus(cpus)}",
-                        f"/proc/{program.pid}/task/*/status",
-                    ),
+                    _allowed(program, cpus),
                 ),
                 change=f"suricata.yaml, threading: set-cpu-affinity: yes, worker-cpu-set: cpu: "
                 f'["{isolated}"]',
@@ -464,21 +454,21 @@ def _blind(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
         if port.up is False:
             yield FindingEvidence(
                 where=port.where,
-                says="it is down: no packet comes in",
+                says=BLIND["down"],
                 read=(Read("no UP", port.state_at),),
                 change=f"{port.enter}ip link set {port} up; then restart what captures there",
             )
         elif port.carrier is False:
             yield FindingEvidence(
                 where=port.where,
-                says="it has no carrier: its cable, or the port at its other end, is off",
+                says=BLIND["no_carrier"],
                 read=(Read("NO-CARRIER", port.state_at),),
                 change=f"{port.enter}ethtool {port}   # the cable, and the port at its other end",
             )
         if not any(one.captures for one in world.listening(port)):
             yield FindingEvidence(
                 where=port.where,
-                says="no program captures there: nothing that comes in is looked at",
+                says=f"{BLIND['no_program']}: nothing that comes in is looked at",
                 read=(Read("no socket that takes each packet of it", DIAG),),
                 change=f"start the sensor on {port}",
             )

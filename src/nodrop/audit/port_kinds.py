@@ -32,6 +32,10 @@ def _arrived(port: SnapshotPort) -> int:
     return port.statistics.get("rx_packets", 0)
 
 
+def _statistic(port: SnapshotPort, name: str) -> Read:
+    return Read(f"{name} {port.statistics.get(name, 0)}", port.files(f"statistics/{name}"))
+
+
 def _merging(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.captured():
         on = [name for name in MERGE if name in port.features and port.features[name].on]
@@ -55,7 +59,7 @@ def _nic_lost(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
         lost = max(missed, *known.values()) if known else missed
         if not matters(lost, _arrived(port)):
             continue
-        read = [Read(f"rx_missed_errors {missed}", port.files("statistics/rx_missed_errors"))]
+        read = [_statistic(port, "rx_missed_errors")]
         read += [Read(f"{name} {value:,}", f"ethtool -S {port}") for name, value in known.items()]
         change = f"spread the queues of {port} over more CPUs"
         if port.ring and port.ring[0] < port.ring[1]:
@@ -101,7 +105,7 @@ def _too_long(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
                 says=f"{count_of(lost, 'frame')} thrown away for the length: the port takes what "
                 f"its MTU of {port.mtu} allows",
                 read=(
-                    Read(f"rx_length_errors {lost}", port.files("statistics/rx_length_errors")),
+                    _statistic(port, "rx_length_errors"),
                     Read(f"mtu {port.mtu}", port.files("mtu")),
                 ),
                 change=f"{port.enter}ip link set {port} mtu 9000 (as long as the link's longest), "
@@ -117,7 +121,7 @@ def _damaged(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
                 yield FindingEvidence(
                     where=port.where,
                     says=f"{count_of(lost, 'frame')} came damaged and were thrown away",
-                    read=(Read(f"{name} {lost}", port.files(f"statistics/{name}")),),
+                    read=(_statistic(port, name),),
                     change="change the cable, the transceiver or the TAP",
                 )
 
@@ -197,7 +201,7 @@ def _refused(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
             yield FindingEvidence(
                 where=port.where,
                 says=f"{count_of(lost, 'packet')} that a program sent did not leave",
-                read=(Read(f"tx_dropped {lost}", port.files("statistics/tx_dropped")),),
+                read=(_statistic(port, "tx_dropped"),),
                 change=f"{port.enter}ip link set {port} txqueuelen 10000, or a lower load",
             )
 
@@ -228,19 +232,13 @@ def _refused_frames(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
         lost, peer = rx_dropped(world, port).lost, port.peer
         if not matters(lost, _arrived(port)):
             continue
-        read = [
-            Read(
-                f"rx_dropped {port.statistics['rx_dropped']}", port.files("statistics/rx_dropped")
-            ),
-            Read(f"rx_packets {_arrived(port)}", port.files("statistics/rx_packets")),
-            Read(f"mtu {port.mtu}", port.files("mtu")),
-        ]
+        read = [_statistic(port, name) for name in ("rx_dropped", "rx_packets")]
+        read.append(Read(f"mtu {port.mtu}", port.files("mtu")))
         why = "frames longer than its MTU, a full backlog, or it was down"
         change = f"{port.enter}ip link set {port} mtu 9000 (as long as the sender's)"
         if peer is not None:
-            read += [
-                Read(f"tx_dropped {peer.tx_dropped}, mtu {peer.mtu}", f"its peer {peer.where}")
-            ]
+            value = f"tx_dropped {peer.tx_dropped}, mtu {peer.mtu}"
+            read.append(Read(value, f"its peer {peer.where}"))
             if peer.mtu and port.mtu and peer.mtu > port.mtu:
                 why = f"its MTU is {port.mtu}, and its peer {peer.where} sends up to {peer.mtu}"
                 change = f"{port.enter}ip link set {port} mtu {peer.mtu}"
@@ -273,7 +271,7 @@ def _not_for_us(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
                 where=port.where,
                 says=f"rx_dropped {number:,} is no loss of the sensor: it had these packets "
                 "before the stack found nobody else for them",
-                read=(Read(f"rx_dropped {number}", port.files("statistics/rx_dropped")),),
+                read=(_statistic(port, "rx_dropped"),),
                 change="nothing to change; do not alarm on it",
             )
 

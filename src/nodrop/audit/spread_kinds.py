@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 from nodrop.audit.world import Costs, FindingEvidence, JudgedSnapshot, Kind, Read
 from nodrop.config.units import count_of, format_cpus
-from nodrop.sensor.snapshot import CPU, FANOUT, HASH, QUEUE, SnapshotPort
+from nodrop.sensor.snapshot import CPU, FANOUT, HASH, QUEUE, RssSpread, SnapshotPort
 
 FEW_FLOWS = 20
 ONE_WAY_RATIO = 0.02
@@ -34,7 +34,6 @@ def _asymmetric(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
         else:
             continue
         key = f"{spread.key_bytes[:4].hex(':')}… ({len(spread.key_bytes)} bytes)"
-        fit = ":".join(("6d:5a",) * (len(spread.key) // 4))
         yield FindingEvidence(
             where=f"{program}, {port}",
             says=says,
@@ -42,8 +41,14 @@ def _asymmetric(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
                 Read(f"hash key {key}", f"ethtool -x {port}"),
                 Read(f"{len(spread.queues)} queues in its table", f"ethtool -x {port}"),
             ),
-            change=f"{port.enter}ethtool -X {port} hkey {fit}; or one queue: {port.with_queues(1)}",
+            change=f"{_symmetric(port, spread)}; or one queue: {port.with_queues(1)}",
         )
+
+
+def _symmetric(port: SnapshotPort, spread: RssSpread) -> str:
+    """Command that gives its hash a symmetric key."""
+    fit = ":".join(("6d:5a",) * (len(spread.key) // 4))
+    return f"{port.enter}ethtool -X {port} hkey {fit}"
 
 
 def _split_flows(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
@@ -63,8 +68,7 @@ def _split_flows(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
                 )
             elif spread is not None and spread.key and not spread.symmetric:
                 why = "the hash of the NIC is not symmetric"
-                fit = ":".join(("6d:5a",) * (len(spread.key) // 4))
-                change = f"{port.enter}ethtool -X {port} hkey {fit}"
+                change = _symmetric(port, spread)
             else:
                 why = "who spreads them is not symmetric (a NIC's hash fields, a switch, a TAP)"
                 change = f"one queue: {port.with_queues(1)}; or cluster_flow"
@@ -120,14 +124,9 @@ def _one_cpu(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
                 ),
                 change=" && ".join(
                     f"echo {cpu} > /proc/irq/{line.number}/smp_affinity_list"
-                    for line, cpu in zip(fired, _round(world.online), strict=False)
+                    for line, cpu in zip(fired, cycle(world.online), strict=False)
                 ),
             )
-
-
-def _round(cpus: tuple[int, ...]) -> Iterator[int]:
-    while True:
-        yield from cpus
 
 
 def _balanced(world: JudgedSnapshot) -> Iterator[FindingEvidence]:

@@ -51,6 +51,12 @@ class AccountRange:
 
 
 NOTHING = AccountRange(0, 0)
+PortAt = tuple[int, int]
+"""Namespace and index of a port."""
+
+
+def ports_at(seen: Captures) -> Mapping[PortAt, CapturePort]:
+    return {(port["namespace"], port["index"]): port for port in seen["ports"]}
 
 
 def rise(before: int, after: int) -> int:
@@ -70,6 +76,10 @@ class CaptureKey:
     pid: int | None
     start_ticks: int
     inodes: frozenset[int]
+
+    @property
+    def at(self) -> PortAt:
+        return self.namespace, self.ifindex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +251,7 @@ class CaptureBooks:
         return balances
 
     def _readings(self, seen: Captures) -> Sequence[CaptureReading]:
-        ports = {(port["namespace"], port["index"]): port for port in seen["ports"]}
+        ports = ports_at(seen)
         by_capture: dict[tuple[int, int, int | None], list[CaptureSocket]] = {}
         owners = _owners(seen["sockets"])
         for socket in seen["sockets"]:

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from nodrop.drops.capture_books import Balance
 from nodrop.drops.watching import DropsInterval
-from nodrop.ledger.headroom import ForecastSense, Headroom
-from nodrop.ledger.twin import Refusal, TwinRefusal
+from nodrop.ledger.twin import TwinRefusal
+from nodrop.results.other_records import WatchedLevel
 
 WITHHELD: Mapping[str | None, str] = {
     None: "no spell of 250 looks a second has ended in which its reader was not stopped",
@@ -40,32 +40,29 @@ def headroom_words(one: Balance, found: DropsInterval) -> Iterator[str]:
     name = f"{reading.name} on {reading.port_name}"
     yield (
         f"{name}: highest level {percent(level.highest_ratio)} at {clock(level.highest_real_ns)}; "
-        + forecast_words(level.forecast, missed=level.missed, lost=one.dropped or 0)
+        + _forecast_words(level, one.dropped or 0)
     )
 
 
-def forecast_words(
-    forecast: Headroom | Refusal | None, *, missed: bool = False, lost: int = 0
-) -> str:
-    if forecast is None:
-        return f"no forecast yet: {WITHHELD[None]}"
-    if isinstance(forecast, Refusal):
-        return f"no forecast: {WITHHELD[forecast.reason]}"
-    if lost and missed:
-        return f"no forecast: {lost:,} {WITHHELD['lost']}"
-    if forecast.bound is ForecastSense.AT_LEAST:
+def _forecast_words(level: WatchedLevel, lost: int) -> str:
+    if (forecast := level.forecast) is None:
+        yet = "" if level.withheld else " yet"
+        number = f"{lost:,} " if level.withheld == "lost" else ""
+        return f"no forecast{yet}: {number}{WITHHELD[level.withheld]}"
+    if forecast.bound == "at_least":
         return (
             f"forecast: at least {times(forecast.times)} times this traffic fits before the ring "
             "overflows"
         )
-    about = "at most" if missed else "about"
+    about = forecast.bound.replace("_", " ")
     larger = ""
     if forecast.larger_times is not None:
         larger = (
             f"; with a ring of {forecast.larger_slots:,} packets {about} "
             f"{times(forecast.larger_times)} times"
         )
-    between = " (the highest level lies between two spells of looks)" if missed else ""
+    between = " (the highest level lies between two spells of looks)"
+    between = between if forecast.bound == "at_most" else ""
     return (
         f"forecast: {about} {times(forecast.times)} times this traffic fits before the ring of "
         f"{forecast.slots:,} packets overflows{larger}{between}"

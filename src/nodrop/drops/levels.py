@@ -12,6 +12,7 @@ from nodrop.ledger.headroom import Headroom, Spell, busiest, headroom, spell_of
 from nodrop.ledger.level import RingLook, RingLooks, level
 from nodrop.ledger.twin import QUEUED, Queue, Reader, Refusal, gaps
 from nodrop.protocol import Captures, RingSpell, RingSpells, SpellThread
+from nodrop.results.other_records import WatchedForecast, WatchedLevel, Withheld
 
 FRAME_BYTES = 1518
 """Mean length of a frame where the port does not say it: as few fit as can."""
@@ -36,25 +37,6 @@ class Peak:
         return self.mono_ns - seen["mono_ns"] + seen["real_ns"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureLevel:
-    """Level of a capture's rings. Of several rings the fullest counts."""
-
-    ratio: float
-    """Highest within the interval, and of a spell that ended within it."""
-    real_ns: int
-    highest_ratio: float
-    """Since the watch began."""
-    highest_real_ns: int
-    forecast: Headroom | Refusal | None
-    """None: no spell has ended."""
-    spell_real_ns: int | None
-    """Begin of the busiest spell."""
-    missed: bool
-    """The highest level lies between spells, far above theirs; or packets were lost, and the
-    forecast has room for more: the reader was kept off its CPU, or spells missed it."""
-
-
 MISSED_TIMES, MISSED_RATIO = 1.5, 0.1
 """A level is far above that of all spells if it is so many times as high, and at least so high."""
 
@@ -71,8 +53,6 @@ class CaptureLevels:
     _stopped: dict[frozenset[int], int] = field(default_factory=dict)
     """Last look, on the host's clock, that found the program stopped."""
     _new: list[RingSpell] = field(default_factory=list)
-    unread: str | None = None
-    """Why no ring can be looked at 250 times a second."""
 
     def add(self, mono_ns: int, ratios: Mapping[int, float]) -> None:
         """One look at some rings, by inode of the socket."""
@@ -85,7 +65,6 @@ class CaptureLevels:
                 peaks[inode] = peak
 
     def spells(self, seen: RingSpells) -> None:
-        self.unread = seen["unread"]
         for spell in seen["spells"]:
             self._new.append(spell)
             for n, ring in enumerate(spell["rings"]):
@@ -100,7 +79,7 @@ class CaptureLevels:
 
     def interval_ends(
         self, seen: Captures, balances: Sequence[Balance]
-    ) -> Mapping[frozenset[int], CaptureLevel]:
+    ) -> Mapping[frozenset[int], WatchedLevel]:
         """Levels of the captures whose level is visible, by the sockets of each."""
         for one in balances:
             inodes, program = one.reading.key.inodes, one.reading.program
@@ -131,23 +110,42 @@ class CaptureLevels:
         self._interval.clear()
         return found
 
-    def _level(self, seen: Captures, one: Balance) -> CaptureLevel:
+    def _level(self, seen: Captures, one: Balance) -> WatchedLevel:
         inodes = one.reading.key.inodes
-        forecast = self._forecasts.get(inodes)
-        beyond = bool(one.dropped) and isinstance(forecast, Headroom) and forecast.times > 1
         now = _fullest(self._interval, inodes)
         highest = _fullest(self._highest, inodes)
-        spells = self._spells.get(inodes)
-        in_spells = max((self._in_spells.get(inode, 0.0) for inode in inodes), default=0.0)
-        return CaptureLevel(
+        forecast, withheld = self._forecast(one, highest)
+        return WatchedLevel(
             ratio=now.ratio,
             real_ns=now.real_ns(seen),
             highest_ratio=highest.ratio,
             highest_real_ns=highest.real_ns(seen),
             forecast=forecast,
-            spell_real_ns=spells[0].real_ns if spells else None,
-            missed=beyond or highest.ratio >= max(MISSED_RATIO, MISSED_TIMES * in_spells),
+            withheld=withheld,
         )
+
+    def _forecast(self, one: Balance, highest: Peak) -> tuple[WatchedForecast | None, Withheld]:
+        """None and None: no spell has ended."""
+        inodes = one.reading.key.inodes
+        found = self._forecasts.get(inodes)
+        if not isinstance(found, Headroom):
+            return None, found.reason.value if found else None
+        in_spells = max((self._in_spells.get(inode, 0.0) for inode in inodes), default=0.0)
+        # The highest level lies between spells, far above theirs; or packets were lost, and the
+        # forecast has room for more: the reader was kept off its CPU, or spells missed it.
+        missed = highest.ratio >= max(MISSED_RATIO, MISSED_TIMES * in_spells)
+        if one.dropped and (missed or found.times > 1):
+            return None, "lost"
+        forecast = WatchedForecast(
+            times=found.times,
+            bound="at_most" if missed else found.bound.value,
+            slots=found.slots,
+            larger_slots=found.larger_slots,
+            larger_times=found.larger_times,
+            spells=found.spells,
+            busiest_real_ns=self._spells[inodes][0].real_ns,
+        )
+        return forecast, None
 
 
 def _fullest(peaks: Mapping[int, Peak], inodes: frozenset[int]) -> Peak:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,10 +10,11 @@ from rich.text import Text
 
 from nodrop.config.units import count_of
 from nodrop.drops.capture_books import AccountRange, Balance
-from nodrop.drops.headroom_words import before_words, headroom_words, percent
-from nodrop.drops.places import ANALYSIS, BLIND, PlaceTotal, thread_shares
+from nodrop.drops.headroom_words import before_words, clock, headroom_words, percent
+from nodrop.drops.places import PlaceTotal, thread_shares, unit
 from nodrop.drops.watching import DropsInterval, oldest_ms
 from nodrop.results.other_records import BlindPort
+from nodrop.sensor.blind import BLIND
 
 NOT_VISIBLE = "not visible"
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -28,10 +28,6 @@ def number(bounds: AccountRange | None) -> str:
     if bounds.low == bounds.high:
         return f"{bounds.low:,}"
     return f"{bounds.low:,}…{bounds.high:,}"
-
-
-def clock(real_ns: int) -> str:
-    return datetime.fromtimestamp(real_ns / 1e9).strftime("%H:%M:%S")
 
 
 def lines(found: DropsInterval) -> Iterator[str]:
@@ -143,13 +139,9 @@ def cpu_words(one: Balance) -> str:
     )
 
 
-def unit(row: PlaceTotal) -> str:
-    return "times" if row.loss.place == ANALYSIS else "packets"
-
-
 def lost_at(row: PlaceTotal) -> str:
     """A place and how much it has lost since the watch began."""
-    return f"{row.loss.place}, {row.loss.where}: {row.total:,} {unit(row)}"
+    return f"{row.loss.place}, {row.loss.where}: {row.total:,} {unit(row.loss.place)}"
 
 
 def unsaid(one: Balance) -> str:
@@ -162,7 +154,7 @@ def unsaid(one: Balance) -> str:
 
 def row_line(row: PlaceTotal) -> str:
     return (
-        f"▼ {row.loss.place}, {row.loss.where}: {row.rate_pps:,.0f} {unit(row)}/s "
+        f"▼ {row.loss.place}, {row.loss.where}: {row.rate_pps:,.0f} {unit(row.loss.place)}/s "
         f"({row.total:,} in all): {row.loss.why}; do: {row.loss.do}"
     )
 

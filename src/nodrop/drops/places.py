@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from nodrop.drops.capture_books import Balance, CaptureKey, CaptureReading, rise
+from nodrop.drops.capture_books import (
+    Balance,
+    CaptureKey,
+    CaptureReading,
+    PortAt,
+    ports_at,
+    rise,
+)
 from nodrop.ledger import hops
 from nodrop.ledger.hops import KERNEL, NIC, RECEIVING_PORT, SOCKET_RING, SOFTNET
 from nodrop.protocol import (
@@ -19,7 +26,9 @@ from nodrop.protocol import (
     RingShape,
     ThreadReading,
 )
+from nodrop.results.other_records import ThreadShare
 from nodrop.sensor.rx_dropped import LOSE_IN_RX_DROPPED, RxDropped, refused_frames
+from nodrop.sensor.slots import bridged_ms
 from nodrop.sensor.snapshot import VethPeer
 from nodrop.sensor.suricata_counters import lost_analysis
 
@@ -86,21 +95,8 @@ class Overload:
     """Intervals with loss in a row, this one included."""
 
 
-BLIND = {
-    "no_program": "no program captures there",
-    "down": "it is down: no packet comes in",
-    "no_carrier": "it has no carrier: its cable, or the port at its other end, is off",
-    "ring_not_visible": "what its programs lost is not visible to this user",
-    "counters_read": "a program there reads the counters of its sockets itself, which sets them to "
-    "zero, and does not say them",
-    "frames_cut": "its longest frames are cut in the slots of a program there, and no counter has "
-    "them",
-}
-"""Reasons why a port is blind: no loss there would be seen."""
 PeerOf = Callable[[int, int, str], VethPeer | None]
 """Process in a port's namespace, index and name of the port → the veth's other end."""
-PortAt = tuple[int, int]
-"""Namespace and index of a port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +181,11 @@ class PlaceTotals:
         return sorted(found, key=lambda row: (-row.rate_pps, -row.total))
 
 
+def unit(place: str) -> str:
+    """Unit of what is lost there."""
+    return "times" if place == ANALYSIS else "packets"
+
+
 def losses(
     before: Captures,
     now: Captures,
@@ -218,19 +219,16 @@ def rx_dropped(
 
     None where only a table can be read, which has it in one with what the NIC lost.
     """
-    closed = {
-        (one.reading.key.namespace, one.reading.key.ifindex) for one in balances if one.closed
-    }
+    closed = {one.reading.key.at for one in balances if one.closed}
     then_by_cpu = {row["cpu"]: row["dropped"] for row in before["softnet"]}
     backlog = sum(
         rise(then_by_cpu.get(row["cpu"], row["dropped"]), row["dropped"]) for row in now["softnet"]
     )
     own_counters = tuple(LOSE_IN_RX_DROPPED.values())
     found = {}
-    for then, port in _pairs(before, now):
+    for at, then, port in _both(before, now):
         if then["link"] is None or port["link"] is None:
             return None
-        at = (port["namespace"], port["index"])
         end = peers.get(at)
         dropped = rise(then["link"]["stats"]["rx_dropped"], port["link"]["stats"]["rx_dropped"])
         dropped -= min(dropped, hops.in_rx_dropped(then["ethtool"], port["ethtool"]))
@@ -255,8 +253,8 @@ def rx_dropped(
 def _of_refusals(
     now: Captures, dropped: Mapping[PortAt, RxDropped], peers: Mapping[PortAt, Refusing]
 ) -> Iterator[Loss]:
-    for port in now["ports"]:
-        at, name, mtu = (port["namespace"], port["index"]), port["name"], _mtu(port)
+    for at, port in ports_at(now).items():
+        name, mtu = port["name"], _mtu(port)
         if (one := dropped.get(at)) is None:
             continue
         why = f"frames longer than its MTU of {mtu}, or it was down: no capture ever had them"
@@ -299,15 +297,15 @@ def entering(now: Captures, port: CapturePort) -> str:
     return "" if pid is None or port["namespace"] == now["namespace"] else f"nsenter -t {pid} -n "
 
 
-def _pairs(before: Captures, now: Captures) -> Iterator[tuple[CapturePort, CapturePort]]:
-    then = {(port["namespace"], port["index"]): port for port in before["ports"]}
-    for port in now["ports"]:
-        if (at := (port["namespace"], port["index"])) in then:
-            yield then[at], port
+def _both(before: Captures, now: Captures) -> Iterator[tuple[PortAt, CapturePort, CapturePort]]:
+    then = ports_at(before)
+    for at, port in ports_at(now).items():
+        if at in then:
+            yield at, then[at], port
 
 
 def _of_ports(before: Captures, now: Captures) -> Iterator[Loss]:
-    for then, port in _pairs(before, now):
+    for _, then, port in _both(before, now):
         name, enter = port["name"], entering(now, port)
         if then["link"] is None or port["link"] is None:
             continue
@@ -388,7 +386,7 @@ def _of_kernel(before: Captures, now: Captures, balances: Sequence[Balance]) -> 
 def _of_groups(before: Captures, now: Captures) -> Iterator[Loss]:
     """Packets that a stranger in a program's fanout group is given in its place."""
     then = {one["inode"]: one["counted"] for one in before["sockets"]}
-    ports = {(port["namespace"], port["index"]): port["name"] for port in now["ports"]}
+    ports = ports_at(now)
     groups: dict[tuple[int, int], dict[int, list[CaptureSocket]]] = {}
     for one in now["sockets"]:
         if one["fanout"] and one["pid"] is not None and str(one["pid"]) in now["programs"]:
@@ -406,10 +404,10 @@ def _of_groups(before: Captures, now: Captures) -> Iterator[Loss]:
             if not theirs or (other == name and not name.startswith("Suricata")):
                 continue
             counted = [(then.get(one["inode"]), one["counted"]) for one in theirs]
-            port = ports.get((theirs[0]["namespace"], theirs[0]["ifindex"]), "a port")
+            port = ports.get((theirs[0]["namespace"], theirs[0]["ifindex"]))
             yield Loss(
                 place=FANOUT_GROUP,
-                where=f"{name} {owner} on {port}",
+                where=f"{name} {owner} on {port['name'] if port else 'a port'}",
                 counter=f"tp_packets and tp_drops of {other} {pid}",
                 packets=sum(
                     rise(old[key] if old else 0, new[key])
@@ -491,10 +489,9 @@ def overloaded(balance: Balance, overload: Overload) -> Because | None:
 def _too_short(balance: Balance) -> Because:
     now, lost = balance.reading, balance.dropped_now or 0
     ring = next((one["ring"] for one in now.sockets if one["ring"]), None)
-    if ring and ring["retire_ms"] and (bridges_ms := bridged_ms(ring)) < FEW_BLOCKS_MS:
-        why = (
-            f"its rings bridge {bridges_ms} ms ({ring['blocks']} blocks of {ring['retire_ms']} ms)"
-        )
+    ms = bridged_ms(ring["version"], ring["blocks"], ring["retire_ms"]) if ring else None
+    if ring and ms and ms < FEW_BLOCKS_MS:
+        why = f"its rings bridge {ms} ms ({ring['blocks']} blocks of {ring['retire_ms']} ms)"
         return Because(cause=DropCause.FEW_BLOCKS, why=why, do=_larger_ring(now, ring, lost))
     room = "ring" if ring else "buffer"
     why = f"a burst, or a stall of its reader, was longer than the {room} holds"
@@ -543,11 +540,6 @@ def held_back(balance: Balance) -> Because | None:
     return None
 
 
-def bridged_ms(ring: RingShape) -> int:
-    """How long a reader of a ring of version 3 may stand still at any rate, however low."""
-    return ring["blocks"] * (ring["retire_ms"] or 0)
-
-
 def _throttled(balance: Balance) -> tuple[str, float] | None:
     """The control group that held it back longest, over the interval; summed over CPUs."""
     now, before = balance.reading.program, balance.before.program
@@ -563,18 +555,7 @@ def _throttled(balance: Balance) -> tuple[str, float] | None:
     return (file, rose[file]) if file and rose[file] >= THROTTLED_RATIO else None
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Shares of its time that a thread ran and waited within an interval."""
-
-    name: str
-    ran: float
-    waited: float
-    state: str
-    cpu: int
-
-
-def thread_shares(balance: Balance) -> list[Share]:
+def thread_shares(balance: Balance) -> list[ThreadShare]:
     """Shares of the threads that both looks saw, the busiest first. The kernel counts a wait when
     it ends, and so one that began before the interval: no share is more than what is left of it."""
     now, before = balance.reading.program, balance.before.program
@@ -586,15 +567,10 @@ def thread_shares(balance: Balance) -> list[Share]:
     for one in now["threads"]:
         if (old := then.get(one["tid"])) is None:
             continue
-        ran, waited = (
-            max(0, here - there) / span_ns
-            for here, there in (
-                (one["cpu_ns"], old["cpu_ns"]),
-                (one["wait_ns"], old["wait_ns"]),
-            )
-        )
-        ran = min(1.0, ran)
-        found.append(Share(one["name"], ran, min(1.0 - ran, waited), one["state"], one["last_cpu"]))
+        ran = min(1.0, max(0, one["cpu_ns"] - old["cpu_ns"]) / span_ns)
+        waited = min(1.0 - ran, max(0, one["wait_ns"] - old["wait_ns"]) / span_ns)
+        state, cpu = one["state"], one["last_cpu"]
+        found.append(ThreadShare(name=one["name"], ran=ran, waited=waited, state=state, cpu=cpu))
     return sorted(found, key=lambda one: -one.ran - one.waited)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.results.layout import DROPS
-from nodrop.results.other_records import WatchedCapture, WatchedInterval, WatchedLevel
+from nodrop.results.other_records import WatchedCapture, WatchedInterval, WatchedPlace
 from nodrop.results.writer import RunWriter
 from nodrop.untrusted.folder import Folder
 
@@ -103,51 +103,44 @@ def joined(intervals: Sequence[WatchedInterval]) -> WatchedInterval:
     if len(intervals) == 1:
         return intervals[0]
     last = intervals[-1]
-    levels: dict[object, WatchedLevel] = {}
-    dropped: dict[object, int] = {}
+    captures: dict[object, list[WatchedCapture]] = {}
+    rates: dict[object, list[float]] = {}
     for each in intervals:
         for one in each.captures:
-            known = levels.get(_name(one))
-            if one.level and (known is None or one.level.ratio > known.ratio):
-                levels[_name(one)] = one.level
-            dropped[_name(one)] = dropped.get(_name(one), 0) + (one.dropped_now_packets or 0)
-    rates = {(one.place, one.where, one.counter): 0.0 for each in intervals for one in each.places}
-    for each in intervals:
+            captures.setdefault(_name(one), []).append(one)
         for place in each.places:
-            at = (place.place, place.where, place.counter)
-            rates[at] = max(rates[at], place.rate_pps)
+            rates.setdefault(_at(place), []).append(place.rate_pps)
     not_for_us = [each.not_for_us_packets for each in intervals]
-    known_ones = [one for one in not_for_us if one is not None]
     return last.model_copy(
         update={
             "interval_s": sum(each.interval_s for each in intervals),
-            "captures": [
-                one.model_copy(
-                    update={
-                        "level": one.level
-                        and one.level.model_copy(
-                            update={
-                                "ratio": levels[_name(one)].ratio,
-                                "real_ns": levels[_name(one)].real_ns,
-                            }
-                        ),
-                        "dropped_now_packets": None
-                        if one.dropped_now_packets is None
-                        else dropped[_name(one)],
-                    }
-                )
-                for one in last.captures
-            ],
+            "captures": [_joined(captures[_name(one)], one) for one in last.captures],
             "places": [
-                one.model_copy(update={"rate_pps": rates[(one.place, one.where, one.counter)]})
-                for one in last.places
+                place.model_copy(update={"rate_pps": max(rates[_at(place)])})
+                for place in last.places
             ],
-            "not_for_us_packets": sum(known_ones) if len(known_ones) == len(not_for_us) else None,
+            "not_for_us_packets": None
+            if None in not_for_us
+            else sum(number or 0 for number in not_for_us),
             "notes": [note for each in intervals for note in each.notes][:MOST_NOTES],
             "look_ns": max(each.look_ns for each in intervals),
         }
     )
 
 
+def _joined(each: Sequence[WatchedCapture], last: WatchedCapture) -> WatchedCapture:
+    level, dropped = last.level, last.dropped_now_packets
+    if level is not None:
+        peak = max((one.level for one in each if one.level), key=lambda one: one.ratio)
+        level = level.model_copy(update={"ratio": peak.ratio, "real_ns": peak.real_ns})
+    if dropped is not None:
+        dropped = sum(one.dropped_now_packets or 0 for one in each)
+    return last.model_copy(update={"level": level, "dropped_now_packets": dropped})
+
+
 def _name(one: WatchedCapture) -> tuple[object, ...]:
     return (one.program, one.pid, one.port, one.namespace)
+
+
+def _at(one: WatchedPlace) -> tuple[str, str, str]:
+    return (one.place, one.where, one.counter)

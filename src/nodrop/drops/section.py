@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from nodrop.config.units import count_of
 from nodrop.drops.headroom_words import WITHHELD
-from nodrop.drops.places import ANALYSIS, BLIND
+from nodrop.drops.places import unit
 from nodrop.report import escape, numbers
 from nodrop.report.chart import Chart
 from nodrop.report.charts import time_chart
@@ -26,6 +26,7 @@ from nodrop.report.story import Story, by_key, once
 from nodrop.report.tables import Field, Table, Value, number, numeric, scaled, table_of, words
 from nodrop.report.timeline import Panel, Point, TimelineSeries, TrialTimeline, series_of
 from nodrop.results.other_records import WatchedCapture, WatchedInterval, WatchedPlace
+from nodrop.sensor.blind import BLIND
 from nodrop.untrusted.json_text import value_in
 
 MOST_POINTS = 240
@@ -147,7 +148,7 @@ def _cards(story: Story) -> Iterator[VerdictCard]:
         if one.last.blind or not one.captures:
             headline = "Nobody looked at the end: whether packets were lost is not known."
         if places:
-            lost = f"{numbers.count(places[0].total)} {_unit(places[0])} lost"
+            lost = f"{numbers.count(places[0].total)} {unit(places[0].place)} lost"
             headline = f"{lost}: {escape.plain(places[0].place)}"
         yield VerdictCard(
             kicker=f"Seen on {one.when}", headline=headline, rows=tuple(rows),
@@ -180,18 +181,14 @@ def _sentences(found: Sequence[WatchedHost]) -> Iterator[Sentence]:
 
 def _lost_words(one: WatchedHost, place: WatchedPlace) -> tuple[str, str]:
     """In all, and at the most."""
-    share, unit = "", _unit(place)
+    share, noun = "", unit(place.place)
     theirs = (capture for capture in one.captures if place.where == capture_name(capture))
     came = sum(each.arrived_packets[1] for each in theirs if each.arrived_packets)
-    if came and unit == "packets":
+    if came and noun == "packets":
         share = f" of {numbers.count(came)} ({numbers.percent(place.total / came)} %)"
-    lost = f"{numbers.count(place.total)} {unit}{share} lost in {count_of(place.bursts, 'period')}"
-    worst = f"{numbers.count(place.worst_pps)} {unit}/s"
+    lost = f"{numbers.count(place.total)} {noun}{share} lost in {count_of(place.bursts, 'period')}"
+    worst = f"{numbers.count(place.worst_pps)} {noun}/s"
     return lost, f"{worst} at {clock(place.worst_real_ns)} UTC"
-
-
-def _unit(place: WatchedPlace) -> str:
-    return "times" if place.place == ANALYSIS else "packets"
 
 
 def _tables(story: Story) -> Iterator[Table]:

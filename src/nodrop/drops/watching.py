@@ -6,15 +6,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nodrop.drops.capture_books import STEP_NS, AccountRange, Balance, CaptureBooks, CaptureKey
-from nodrop.drops.levels import CaptureLevel, CaptureLevels
+from nodrop.drops.capture_books import (
+    STEP_NS,
+    AccountRange,
+    Balance,
+    CaptureBooks,
+    CaptureKey,
+    PortAt,
+    ports_at,
+)
+from nodrop.drops.levels import CaptureLevels
 from nodrop.drops.places import (
-    Loss,
     Overload,
     PeerOf,
     PlaceTotal,
     PlaceTotals,
-    PortAt,
     Refusing,
     held_back,
     losses,
@@ -22,16 +28,12 @@ from nodrop.drops.places import (
     rx_dropped,
     thread_shares,
 )
-from nodrop.ledger.headroom import Headroom
-from nodrop.ledger.twin import Refusal
 from nodrop.protocol import CapturePort, Captures, NotVisible, RingLevels, RingSpells
 from nodrop.results.other_records import (
     Blind,
     BlindPort,
     Hidden,
-    ThreadShare,
     WatchedCapture,
-    WatchedForecast,
     WatchedInterval,
     WatchedLevel,
     WatchedPlace,
@@ -121,7 +123,6 @@ class DropsInterval:
     """When it ended."""
     seconds: float
     balances: Sequence[Balance]
-    losses: Sequence[Loss]
     rows: Sequence[PlaceTotal]
     """Places that lost something since the watch began, the worst now on top."""
     ended: Sequence[Balance]
@@ -130,7 +131,7 @@ class DropsInterval:
     not_for_us: int | None
     overflow_ms: Mapping[CaptureKey, int]
     """Time until a ring of the capture is full, if its reader stays away; of those that fill up."""
-    levels: Mapping[frozenset[int], CaptureLevel]
+    levels: Mapping[frozenset[int], WatchedLevel]
     """Levels of the captures whose level is visible, by the sockets of each."""
     blind: Sequence[BlindPort]
     """Ports of the watch that are blind now."""
@@ -166,9 +167,9 @@ class Watch:
     _highest: CaptureLevels = field(default_factory=CaptureLevels)
     _announced: dict[CaptureKey, int] = field(default_factory=dict)
     """Captures whose rings filled up → the last look at which they did, by CLOCK_MONOTONIC."""
-    _ports: dict[tuple[int, int], CapturePort] = field(default_factory=dict)
+    _ports: dict[PortAt, CapturePort] = field(default_factory=dict)
     """Ports that were captured on since the watch began, as they were seen last."""
-    _blind: dict[tuple[int, int], BlindPort] = field(default_factory=dict)
+    _blind: dict[PortAt, BlindPort] = field(default_factory=dict)
     _losing: dict[CaptureKey, int] = field(default_factory=dict)
     """Intervals with loss in a row."""
     _before: Captures | None = None
@@ -176,7 +177,7 @@ class Watch:
     _silent: dict[CaptureKey, Balance] = field(default_factory=dict)
     """The last balances of those that answer no more."""
     _ended: dict[CaptureKey, int] = field(default_factory=dict)
-    _unknown: dict[tuple[int, int], int] = field(default_factory=dict)
+    _unknown: dict[PortAt, int] = field(default_factory=dict)
     """Packets in a port's rx_dropped that may be lost or not: no counter parts them."""
 
     def fills(self, levels: RingLevels) -> bool:
@@ -193,7 +194,7 @@ class Watch:
         """None of the first look: an interval has two."""
         before, self._before = self._before, seen
         balances = self._books.look(seen)
-        self._ports |= {(port["namespace"], port["index"]): port for port in seen["ports"]}
+        self._ports |= ports_at(seen)
         ratios = {
             one["inode"]: one["waiting"][1]["full"] / one["waiting"][1]["of"]
             for one in seen["sockets"]
@@ -263,7 +264,6 @@ class Watch:
             real_ns=seen["real_ns"],
             seconds=seconds,
             balances=balances,
-            losses=lost,
             rows=self._table.add(lost, seconds=seconds, real_ns=seen["real_ns"]),
             ended=last_books,
             not_for_us=None if dropped is None else sum(one.no_loss for one in dropped.values()),
@@ -283,12 +283,11 @@ class Watch:
         )
 
     def _blind_ports(self, seen: Captures, balances: Sequence[Balance]) -> Sequence[BlindPort]:
-        here = {(port["namespace"], port["index"]): port for port in seen["ports"]}
+        here = ports_at(seen)
         hidden: dict[PortAt, Blind] = {}
         for one in balances:
             if (reason := _hides(one)) is not None:
-                at = (one.reading.key.namespace, one.reading.key.ifindex)
-                hidden.setdefault(at, reason)
+                hidden.setdefault(one.reading.key.at, reason)
         found = {}
         for at, last in self._ports.items():
             link = here[at]["link"] if at in here else None
@@ -326,14 +325,12 @@ class Watch:
         """Other ends of veths that are new, or whose rx_dropped rose: no others are asked."""
         if self.peer_of is None:
             return {}
-        then = {(one["namespace"], one["index"]): one["link"] for one in before["ports"]}
-        pids, found = pids_of(seen), {}
-        for port in seen["ports"]:
-            at, link = (port["namespace"], port["index"]), port["link"]
-            pid, old = pids.get(at), then.get(at)
+        then, pids, found = ports_at(before), pids_of(seen), {}
+        for at, port in ports_at(seen).items():
+            pid, link = pids.get(at), port["link"]
             if link is None or link["kind"] != "veth" or pid is None:
                 continue
-            known = self._tx_dropped.get(at)
+            known, old = self._tx_dropped.get(at), then[at]["link"] if at in then else None
             rose = old and old["stats"]["rx_dropped"] != link["stats"]["rx_dropped"]
             if at in self._asked and not rose:
                 continue
@@ -347,8 +344,8 @@ class Watch:
     def _perhaps_lost(
         self, seen: Captures, dropped: Mapping[PortAt, RxDropped]
     ) -> Iterator[NotVisible]:
-        for port in seen["ports"]:
-            at, link = (port["namespace"], port["index"]), port["link"]
+        for at, port in ports_at(seen).items():
+            link = port["link"]
             here = dropped[at].unknown if at in dropped else 0
             total = self._unknown[at] = self._unknown.get(at, 0) + here
             if not total or link is None:
@@ -469,9 +466,9 @@ def _changes(before: Captures, now: Captures) -> Iterator[str]:
     for (pid, start), one in here.items():
         if (pid, start) not in then:
             yield f"{one['name']} {pid} captures; its books begin here"
-    ports = {(port["namespace"], port["index"]) for port in now["ports"]}
-    for port in before["ports"]:
-        if (port["namespace"], port["index"]) not in ports:
+    ports = ports_at(now)
+    for at, port in ports_at(before).items():
+        if at not in ports:
             yield f"port {port['name']}: nobody captures there any more, or it is gone"
 
 
@@ -614,46 +611,13 @@ def _capture(one: Balance, found: DropsInterval) -> WatchedCapture:
         overflow_ms=found.overflow_ms.get(reading.key),
         stopped=program["stopped"] if program else None,
         decoded_packets=(said["counters"] or {}).get("decoder.pkts") if said else None,
-        level=_level(one, found),
+        level=found.levels.get(reading.key.inodes),
         since_start_arrived_packets=_pair(reading.arrived),
         since_start_dropped_packets=reading.dropped,
         ended_real_ns=one.ended_real_ns,
         unsaid_offered_packets=_pair(one.unsaid_offered),
         unsaid_dropped_packets=one.unsaid_dropped,
-        threads=[
-            ThreadShare(name=t.name, ran=t.ran, waited=t.waited, state=t.state, cpu=t.cpu)
-            for t in thread_shares(one)
-        ],
-    )
-
-
-def _level(one: Balance, found: DropsInterval) -> WatchedLevel | None:
-    level = found.levels.get(one.reading.key.inodes)
-    if level is None:
-        return None
-    forecast = level.forecast
-    lost = bool(one.dropped) and level.missed
-    return WatchedLevel(
-        ratio=level.ratio,
-        real_ns=level.real_ns,
-        highest_ratio=level.highest_ratio,
-        highest_real_ns=level.highest_real_ns,
-        forecast=WatchedForecast(
-            times=forecast.times,
-            bound="at_most" if level.missed else forecast.bound.value,
-            slots=forecast.slots,
-            larger_slots=forecast.larger_slots,
-            larger_times=forecast.larger_times,
-            spells=forecast.spells,
-            busiest_real_ns=level.spell_real_ns or 0,
-        )
-        if isinstance(forecast, Headroom) and not lost
-        else None,
-        withheld=forecast.reason.value
-        if isinstance(forecast, Refusal)
-        else "lost"
-        if lost
-        else None,
+        threads=thread_shares(one),
     )
 
 

@@ -128,6 +128,9 @@ class WatchedForecast(Model):
     """Begin of the busiest spell."""
 
 
+Withheld = Literal["no_queue", "not_reproduced", "too_far", "lost"] | None
+
+
 class WatchedLevel(Model):
     """Part of a capture's ring that was in use, of frames or blocks; of several rings the
     fullest."""
@@ -139,7 +142,7 @@ class WatchedLevel(Model):
     """Highest since the watch began."""
     highest_real_ns: Count
     forecast: WatchedForecast | None
-    withheld: Literal["no_queue", "not_reproduced", "too_far", "lost"] | None
+    withheld: Withheld
     """Reason for no forecast; lost: packets were, and the spells do not show why; null: there is
     one, or no spell has ended yet."""
 

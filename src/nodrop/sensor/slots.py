@@ -1,5 +1,5 @@
-"""Slots of a TPACKET_V2 ring, each for one frame. The kernel cuts a longer one, and no counter has
-it."""
+"""Room in a capture ring. A slot of TPACKET_V2 holds one frame: the kernel cuts a longer one, and
+no counter has it. A block of TPACKET_V3 holds any number."""
 
 from __future__ import annotations
 
@@ -20,3 +20,9 @@ def slot_needed(
     needed = mtu + ETHERNET + FRAME_HEAD
     headers = not suricata and slot_bytes < HEADERS_BYTES
     return needed if slot_bytes < needed and not headers else None
+
+
+def bridged_ms(version: int | None, blocks: int | None, retire_ms: int | None) -> int | None:
+    """Time that the reader of a ring of blocks may stand still at any rate, however low: a block is
+    given to it every `retire_ms`, however empty. None: it has none, or they are not visible."""
+    return blocks * retire_ms if version == 3 and blocks and retire_ms else None

@@ -53,7 +53,6 @@ class InterruptLine:
 
     number: int
     name: str
-    allowed: tuple[int, ...]
     effective: tuple[int, ...]
     fired: int
     """Since the host was booted."""
@@ -133,8 +132,6 @@ class SnapshotPort:
     combined: bool | None = None
     """A queue that receives sends too, and `ethtool -L` sets both at once."""
     spread: RssSpread | None = None
-    pauses: tuple[bool, bool] | None = None
-    """Obeys pause frames, sends them."""
     lines: tuple[InterruptLine, ...] = ()
     rps: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Queue → the CPUs that RPS hands its packets to; queues without are left out."""
@@ -251,7 +248,6 @@ class MemoryHits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturingThread:
-    tid: int
     name: str
     allowed: tuple[int, ...]
 
@@ -362,7 +358,6 @@ class Snapshot:
     softnet_dropped: Mapping[int, int] = field(default_factory=dict)
     """CPU → packets that its backlog refused."""
     memory_bytes: int | None = None
-    uptime_s: float | None = None
     hypervisor: bool = False
     """The host is a virtual machine: its PCIe links are emulated."""
     files: Mapping[str, YamlText] = field(default_factory=dict)

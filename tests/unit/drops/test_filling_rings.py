@@ -146,8 +146,8 @@ def test_a_loss_that_its_owner_says_late_was_announced_when_its_ring_was_full() 
         seen = watch.look(
             look(n, sockets=[held], ports=[port((0, 0))], programs={"7": program("snort")})
         )
-        if seen and seen.losses[-1].packets:
-            whys.append("not announced" in seen.losses[-1].why)
+        if seen and seen.rows and seen.rows[-1].rate_pps:
+            whys.append("not announced" in seen.rows[-1].loss.why)
     assert whys == [False, True]
 
 
