@@ -997,6 +997,7 @@ class SensorProgram(TypedDict):
     pid: Count
     quotas: list[CpuQuota]
     space: Count | None
+    stopped: bool
     threads: list[SensorThread]
     uptime_s: float | None
     yaml: SensorYaml | None

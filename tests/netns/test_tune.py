@@ -72,8 +72,8 @@ def namespace() -> Iterator[Namespace]:
         there.stdin.close()
 
 
-def _restored() -> list[Restored]:
-    return [put_back(one, overwrite=False) for one in tunings(killed=True).whole]
+def _restored(*, overwrite: bool = False) -> list[Restored]:
+    return [put_back(one, overwrite=overwrite) for one in tunings(killed=True).whole]
 
 
 def _shuffled(seed: int) -> list[str]:
@@ -156,6 +156,11 @@ def test_what_ethtool_changes_since_stays(namespace: Namespace) -> None:
     assert found.failed == []
     now = namespace.tell()
     assert now == namespace.first | {"eth1 mtu": "4000"}
+    assert [one.others for one in _restored()] == [found.others]
+    (found,) = _restored(overwrite=True)
+    assert (found.others, found.failed) == ([], [])
+    assert namespace.tell() == namespace.first
+    assert tunings(killed=True).whole == []
 
 
 def test_an_experiment_sets_knobs_of_the_labs_port(link: Link, journal: DiskJournal) -> None:

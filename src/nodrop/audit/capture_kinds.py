@@ -472,17 +472,25 @@ def _blind(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
                 read=(Read("no socket that takes each packet of it", DIAG),),
                 change=f"start the sensor on {port}",
             )
+    for port, program, _ in world.captures():
+        if program.stopped:
+            yield FindingEvidence(
+                where=f"{program}, {port}",
+                says="it is stopped: it takes no packet out of its ring, which fills up",
+                read=(Read("State: T (stopped)", f"/proc/{program.pid}/status"),),
+                change=f"kill -CONT {program.pid}",
+            )
 
 
 FIRST = (
     Kind(
         id="blind-sensor",
-        title="A port without packets, or without a program that takes them",
+        title="A port without packets, or without a program that takes them or runs",
         costs=Costs.PACKETS,
         why="What nobody looks at is in no counter of losses: a sensor that stands still has none.",
         source="packet(7); proc(5)",
-        not_when="The port is up, and a program captures there.",
-        change="ip link set PORT up; start the sensor",
+        not_when="The port is up, and a program that runs captures there.",
+        change="ip link set PORT up; start the sensor; kill -CONT PID",
         look=_blind,
     ),
     Kind(

@@ -57,7 +57,12 @@ def judged(
     for port in ports:
         if port not in seen.names:
             there = ", ".join(sorted(seen.names))
-            raise BadInput(f"--port: {port}: no such port here; there are: {there}")
+            other = next((one for one in seen.ports if one.name == port), None)
+            raise BadInput(
+                f"--port: {port}: no such port here; there are: {there}",
+                hint=other
+                and f"{other.where} is judged by {other.enter}nodrop audit --port {port}",
+            )
     if ports:
         seen = replace(seen, sockets=tuple(_at_ports(seen.sockets, ports)))
     given = None if config is None else _given(config, seen.files[str(config.absolute())])

@@ -185,7 +185,7 @@ def _finding(out: Console, name: str, one: FindingAnswer) -> None:
 FAILED = 1
 """Exit code of a watch that saw a loss, or a ring fuller than it was allowed to be."""
 CANNOT_TELL = 6
-"""Exit code of a watch that saw no loss, if a port is blind at its end."""
+"""Exit code of a watch that saw no loss, if a port is or was blind."""
 LEAST_S, MOST_S = 0.1, 3600.0
 SPARK_INTERVALS = 12
 
@@ -261,10 +261,10 @@ def drops(
     nodrop drops sensor1 --become sudo
 
     Exit code 0: it could see; 1: a packet was lost (--fail-on-loss), or a ring was fuller than
-    --fail-above-level; 6: nobody would see a loss at a port at the end (no program captures there,
-    it is down, its ring is not visible to this user, a program there reads its own counters or cuts
-    the longest frames), and none was seen before, or no level was visible for --fail-above-level;
-    2: bad input.
+    --fail-above-level; 6: no loss was seen, and nobody would have seen one at a port, at the end or
+    for a time (no program captures there, it is down, its program is stopped, its ring is not
+    visible to this user, a program there reads its own counters or cuts the longest frames), or no
+    level was visible for --fail-above-level; 2: bad input.
     """
     from nodrop.audit.reading import peer_of
     from nodrop.drops.chosen_ports import ChosenPorts
@@ -296,6 +296,7 @@ def drops(
                 levels=None if once else chosen.levels,
                 spells=None if once else looks.spells,
                 peer_of=partial(peer_of, host),
+                chosen=[name for name in ports or () if name != "any"],
             ),
             [*outlets, levels],
         )

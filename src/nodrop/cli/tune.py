@@ -218,8 +218,8 @@ def restore(
     nodrop tune restore
     nodrop tune restore --overwrite
 
-    Exit code 0: all values are as before; 1: others have changed a value since; 3: a value could
-    not be restored, and the journal is kept.
+    Exit code 0: all values are as before; 1: others have changed a value since, which --overwrite
+    restores, too; 3: a value could not be restored. After 1 and 3 the journal is kept.
     """
     from dataclasses import asdict
 

@@ -85,5 +85,5 @@ def before_words(one: Balance) -> Iterator[str]:
             came = f" of {max(lost, reading.arrived.high - one.arrived.high):,}"
         yield (
             f"{reading.name} on {reading.port_name}: {lost:,}{came} packets were lost there before "
-            "this watch began, since it opened its sockets"
+            "its books began, since it opened its sockets"
         )

@@ -193,7 +193,10 @@ def ending(found: DropsInterval, began_real_ns: int) -> Iterator[str]:
 
 
 def blind_words(one: BlindPort) -> str:
-    return f"blind at {one.port} since {clock(one.since_real_ns)}: {BLIND[one.why]}"
+    since = clock(one.since_real_ns)
+    if one.until_real_ns is None:
+        return f"blind at {one.port} since {since}: {BLIND[one.why]}"
+    return f"was blind at {one.port} from {since} to {clock(one.until_real_ns)}: {BLIND[one.why]}"
 
 
 def hidden(found: DropsInterval) -> Iterator[str]:

@@ -145,7 +145,9 @@ def _cards(story: Story) -> Iterator[VerdictCard]:
             name = escape.plain(f"{place.place}, {place.where}")
             rows.append(("different", "▼", name, words, f"At most {at_most}."))
         headline = f"Nothing was lost in {numbers.seconds(one.seconds)} s."
-        if one.last.blind or not one.captures:
+        if one.last.blind:
+            headline = "Nobody looked for a part of the time: what was lost then is not known."
+        if any(blind.until_real_ns is None for blind in one.last.blind) or not one.captures:
             headline = "Nobody looked at the end: whether packets were lost is not known."
         if places:
             lost = f"{numbers.count(places[0].total)} {unit(places[0].place)} lost"
@@ -172,7 +174,10 @@ def _sentences(found: Sequence[WatchedHost]) -> Iterator[Sentence]:
             )
         for blind in one.last.blind:
             where, why = escape.plain(blind.port), BLIND[blind.why]
-            text = f"{where}: blind since {clock(blind.since_real_ns)} UTC: {why}."
+            times = f"since {clock(blind.since_real_ns)}"
+            if blind.until_real_ns is not None:
+                times = f"from {clock(blind.since_real_ns)} to {clock(blind.until_real_ns)}"
+            text = f"{where}: blind {times} UTC: {why}."
             yield Sentence("watched-blind", text, blind.model_dump(), subject=where)
         if not one.last.places and not one.last.blind:
             evidence = {"seconds": one.seconds, "captures": len(one.captures)}

@@ -134,7 +134,7 @@ class DropsInterval:
     levels: Mapping[frozenset[int], WatchedLevel]
     """Levels of the captures whose level is visible, by the sockets of each."""
     blind: Sequence[BlindPort]
-    """Ports of the watch that are blind now."""
+    """Ports of the watch that are blind, or were in a part of it."""
     notes: Sequence[str]
     """Programs that came, went or began anew; ports that went away."""
     not_visible: Sequence[NotVisible]
@@ -143,7 +143,7 @@ class DropsInterval:
 
     @property
     def clear(self) -> Sequence[str]:
-        """Ports that are up, and whose captures all show what they lost."""
+        """Ports that were up all the time, and whose captures all show what they lost."""
         blind = {one.port for one in self.blind}
         return sorted({one.reading.port_name for one in self.balances} - blind)
 
@@ -157,6 +157,8 @@ class Watch:
     """Looks in, intervals out."""
 
     peer_of: PeerOf | None = None
+    chosen: Sequence[str] = ()
+    """Names of ports that are blind if nobody ever captures on them."""
     _tx_dropped: dict[PortAt, int] = field(default_factory=dict)
     """Veth → frames in its peer's tx_dropped that are counted, those before the watch included."""
     _asked: set[PortAt] = field(default_factory=set)
@@ -169,7 +171,9 @@ class Watch:
     """Captures whose rings filled up → the last look at which they did, by CLOCK_MONOTONIC."""
     _ports: dict[PortAt, CapturePort] = field(default_factory=dict)
     """Ports that were captured on since the watch began, as they were seen last."""
-    _blind: dict[PortAt, BlindPort] = field(default_factory=dict)
+    _blind: dict[PortAt | str, BlindPort] = field(default_factory=dict)
+    _was_blind: list[BlindPort] = field(default_factory=list)
+    """Times in which a port was blind, the newest last."""
     _losing: dict[CaptureKey, int] = field(default_factory=dict)
     """Intervals with loss in a row."""
     _before: Captures | None = None
@@ -288,7 +292,13 @@ class Watch:
         for one in balances:
             if (reason := _hides(one)) is not None:
                 hidden.setdefault(one.reading.key.at, reason)
-        found = {}
+        found: dict[PortAt | str, BlindPort] = {}
+
+        def add(at: PortAt | str, name: str, why: Blind) -> None:
+            known = self._blind.get(at)
+            since_ns = known.since_real_ns if known and known.why == why else seen["real_ns"]
+            found[at] = BlindPort(port=name, why=why, since_real_ns=since_ns)
+
         for at, last in self._ports.items():
             link = here[at]["link"] if at in here else None
             why: Blind | None = None
@@ -303,11 +313,17 @@ class Watch:
             else:
                 why = hidden.get(at)
             if why is not None:
-                known = self._blind.get(at)
-                since_ns = known.since_real_ns if known and known.why == why else seen["real_ns"]
-                found[at] = BlindPort(port=last["name"], why=why, since_real_ns=since_ns)
+                add(at, last["name"], why)
+        for name in {*self.chosen} - {port["name"] for port in self._ports.values()}:
+            add(name, name, "no_program")
+        ended = (
+            one.model_copy(update={"until_real_ns": seen["real_ns"]})
+            for at, one in self._blind.items()
+            if one.why in PASSING and (at not in found or found[at].why != one.why)
+        )
+        self._was_blind = [*self._was_blind, *ended][-MOST_ENDED:]
         self._blind = found
-        return [*found.values()]
+        return [*self._was_blind, *found.values()]
 
     def _last_books(self, key: CaptureKey) -> Balance:
         books, end = self._latest[key], self._silent.get(key)
@@ -418,10 +434,11 @@ def intervals(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
     peer_of: PeerOf | None = None,
+    chosen: Sequence[str] = (),
 ) -> Iterator[DropsInterval]:
     """One each `interval_s`, until `for_s` has passed, and one more when `levels` has a ring that
     begins to fill up. A late one is not made up for."""
-    watch = Watch(peer_of=peer_of)
+    watch = Watch(peer_of=peer_of, chosen=chosen)
     began = due = clock()
     watch.look(look())
     while for_s is None or due - began < for_s - interval_s / 2:
@@ -437,10 +454,15 @@ def intervals(
             yield found
 
 
+PASSING = frozenset[Blind](("no_program", "down", "no_carrier", "stopped"))
+"""Reasons that pass, and after which nobody knows what was lost meanwhile."""
+
+
 def _hides(capture: Balance) -> Blind | None:
     """Why packets that its program never had would be in no counter."""
     if capture.dropped is None:
-        return "ring_not_visible"
+        program = capture.reading.program
+        return "stopped" if program and program["stopped"] else "ring_not_visible"
     if capture.dropped_seen is None:
         return "counters_read"
     port = capture.reading.port

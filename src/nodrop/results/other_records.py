@@ -239,16 +239,24 @@ class Hidden(Model):
 
 
 Blind = Literal[
-    "no_program", "down", "no_carrier", "ring_not_visible", "counters_read", "frames_cut"
+    "no_program",
+    "down",
+    "no_carrier",
+    "stopped",
+    "ring_not_visible",
+    "counters_read",
+    "frames_cut",
 ]
 
 
 class BlindPort(Model):
-    """A port that was captured on since the watch began, and is blind now."""
+    """A port that was blind in a part of the watch."""
 
     port: str
     why: Blind
     since_real_ns: Count
+    until_real_ns: Count | None = None
+    """Null: it still is."""
 
 
 class WatchedInterval(Model):

@@ -303,6 +303,8 @@ class CapturingProgram:
 
     pid: int
     name: str
+    stopped: bool = False
+    """By a signal, such as SIGSTOP."""
     space: int | None = OURS
     """None: no packet socket is in its namespace."""
     threads: tuple[CapturingThread, ...] = ()

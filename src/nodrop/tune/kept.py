@@ -129,8 +129,9 @@ def _what(state: State) -> str:
 
 
 def put_back(tuning: Tuning, *, overwrite: bool) -> Restored:
-    """In a process of its own, which goes to the tuning's network namespace. Its journal stays only
-    if something failed."""
+    """In a process of its own, which goes to the tuning's network namespace. Its journal stays
+    if something failed, or stays as somebody else has it: `overwrite` still knows what was there
+    before."""
     with tuning.journal.held() as over:
         if not over:
             raise LabProblem("`nodrop tune apply` is at work", hint="wait until it has ended")
@@ -146,7 +147,7 @@ def put_back(tuning: Tuning, *, overwrite: bool) -> Restored:
             restored = Restored(done=said["done"], others=said["others"], failed=said["failed"])
         except (NotJson, KeyError):
             raise LabProblem(f"tune: {done.stderr.strip() or done.stdout.strip()}") from None
-        if not restored.failed:
+        if not restored.failed and (overwrite or not restored.others):
             tuning.journal.remove()
     return restored
 

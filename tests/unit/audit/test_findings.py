@@ -78,7 +78,12 @@ def no_sockets(host: MadeHost) -> None:
     host.sockets.clear()
 
 
+def suricata(**more: Any) -> Change:
+    return lambda host: host.suricata.update(more)
+
+
 CASES: list[tuple[str, Change, Change]] = [
+    ("blind-sensor", suricata(stopped=True), suricata(stopped=False)),
     ("blind-sensor", port(flags=0x1102), interface(drops=9)),
     (
         "blind-sensor",

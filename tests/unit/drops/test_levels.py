@@ -165,7 +165,7 @@ def test_a_loss_before_the_watch_is_said_beside_its_own() -> None:
     [one] = found.balances
     assert one.dropped == 0
     text = "".join(before_words(one))
-    assert "5,010 of 32,000 packets were lost there before this watch began" in text
+    assert "5,010 of 32,000 packets were lost there before its books began" in text
     assert text in "\n".join(ending(found, 0))
     [as_json] = written(found).captures
     assert as_json.since_start_dropped_packets == 5_010

@@ -621,6 +621,52 @@ def test_nothing_is_said_to_be_lost_nowhere_but_where_somebody_looks(
     assert not clear.cannot_tell and "lost on eth1, eth2 at any" in "\n".join(ending(clear, 1))
 
 
+@pytest.mark.parametrize(
+    ("meanwhile", "why"),
+    [
+        (without_the_second(), "no_program"),
+        (on_two_ports(link={"up": False, "carrier": False}), "down"),
+        (on_two_ports(link={"carrier": False}), "no_carrier"),
+    ],
+)
+def test_a_port_that_was_blind_for_a_time_has_no_all_clear(
+    meanwhile: dict[str, Any], why: str
+) -> None:
+    """Seen: 5,038 of 20,000 packets met a port that was down for a second, and no word of it."""
+    watch = Watch()
+    seen = [watch.look(look(n, **one)) for n, one in enumerate([on_two_ports(), meanwhile])]
+    found = watch.look(look(2, **on_two_ports()))
+    assert seen[1] is not None and found is not None and found.cannot_tell
+    (blind,) = found.blind
+    assert (blind.port, blind.why) == ("eth2", why)
+    assert (blind.since_real_ns, blind.until_real_ns) == (seen[1].real_ns, found.real_ns)
+    said = "\n".join(ending(found, 1))
+    assert "nothing lost on eth1 at any place" in said and "was blind at eth2 from " in said
+
+
+def test_a_suricata_that_is_stopped_and_unheard_gives_no_all_clear() -> None:
+    """Seen: 20,006 packets lost while it was stopped were said to be lost before the watch."""
+    stopped = program("Suricata-Main", suricata=said(0, 0, "timed out", ports={}), stopped=True)
+    before = {"sockets": [sock(41, 0, 0)], "ports": [port((0, 0))], "programs": {"7": stopped}}
+    heard = program("Suricata-Main", suricata=said(900, 800))
+    watch = Watch()
+    for n in (0, 1):
+        watch.look(look(n, **before))
+    after = [watch.look(look(n, **before | {"programs": {"7": heard}})) for n in (2, 3)]
+    assert after[0] is not None and after[1] is not None and after[1].cannot_tell
+    assert [(one.why, one.until_real_ns) for one in after[1].blind] == [
+        ("stopped", after[0].real_ns)
+    ]
+
+
+def test_a_chosen_port_is_blind_while_nobody_captures_there() -> None:
+    watch = Watch(chosen=["eth1", "eth9"])
+    watch.look(look(0, **without_the_second()))
+    found = watch.look(look(1, **without_the_second()))
+    assert found is not None and found.cannot_tell
+    assert [(one.port, one.why) for one in found.blind] == [("eth9", "no_program")]
+
+
 @pytest.mark.parametrize("left", [0, 3])
 def test_a_program_that_reads_its_own_counters_gives_no_all_clear(left: int) -> None:
     """Its counters fell: what it read, and so set to zero, may have had losses among it."""

@@ -27,6 +27,8 @@ const LONGEST_BYTES: u64 = 4 << 20;
 pub struct Program {
     pid: u32,
     name: String,
+    /// By a signal, such as SIGSTOP.
+    stopped: bool,
     /// Number of its namespace in this look; `None`: none that holds packet sockets.
     space: Option<usize>,
     arguments: Vec<String>,
@@ -114,6 +116,7 @@ fn program(root: &Path, pid: u32, name: &str, space: Option<usize>, suricata: bo
     Program {
         pid,
         name: name.to_owned(),
+        stopped: stopped(&files.root, pid),
         space,
         threads: threads(files, pid),
         quotas: quotas(&files.root, &process),
@@ -168,7 +171,13 @@ fn said(files: &Files, pid: u32, name: &str) -> Option<Said> {
         }
         return None;
     }
-    let mut control = Control::of(&files.root, pid, name)?;
+    let Some(mut control) = Control::of(&files.root, pid, name) else {
+        files.lacks(
+            format!("counters of {name} (pid {pid})"),
+            "its command socket (suricata.yaml, unix-command: enabled: yes)",
+        );
+        return None;
+    };
     let said = control.ask(stopped(&files.root, pid));
     let file = Path::new(&said.socket)
         .file_name()
