@@ -57,11 +57,14 @@ def judged(
     for port in ports:
         if port not in seen.names:
             there = ", ".join(sorted(seen.names))
-            other = next((one for one in seen.ports if one.name == port), None)
+            elsewhere = (
+                f"{one.where} is judged by {one.enter}nodrop audit --port {port}"
+                for one in seen.ports
+                if one.name == port
+            )
             raise BadInput(
                 f"--port: {port}: no such port here; there are: {there}",
-                hint=other
-                and f"{other.where} is judged by {other.enter}nodrop audit --port {port}",
+                hint=next(elsewhere, None),
             )
     if ports:
         seen = replace(seen, sockets=tuple(_at_ports(seen.sockets, ports)))

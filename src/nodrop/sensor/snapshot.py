@@ -304,7 +304,7 @@ class CapturingProgram:
     pid: int
     name: str
     stopped: bool = False
-    """By a signal, such as SIGSTOP."""
+    """Whether a signal, such as SIGSTOP, holds it."""
     space: int | None = OURS
     """None: no packet socket is in its namespace."""
     threads: tuple[CapturingThread, ...] = ()
