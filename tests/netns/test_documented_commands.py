@@ -160,6 +160,7 @@ ENDS: Mapping[str, Mapping[int, str]] = {
         6: r'\nNot read:|"missing": \[\{',
     },
     "nodrop compare": {6: "(?i)cannot tell"},  # two trials of one run
+    "nodrop drops --port": {6: "blind at eth1 since .*: no program captures there"},
     "nodrop doctor": {0: r'Ready|"problems": \[\]', 3: r'to fix|"problems": \["'},
     "nodrop history": {6: "(?i)cannot tell"},  # three runs
     "nodrop lab check": {0: r'Ready|"problems": \[\]', 3: r'to fix|"problems": \["'},

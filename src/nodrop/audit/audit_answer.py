@@ -64,7 +64,7 @@ class FindingAnswer(Model):
     id: str
     title: str
     note: bool
-    """It sets no exit code: a number that is easily misread."""
+    """Whether it sets no exit code: a number that is easily misread."""
     costs: str
     where: str
     says: str
@@ -92,7 +92,7 @@ class AuditAnswer(Model):
     ports: list[str]
     """Ports that were judged."""
     findings: list[FindingAnswer]
-    """By likely effect."""
+    """Findings, those of the largest likely effect first."""
     missing: list[MissingAnswer]
     """Sources that could not be read, each with the right that it needs."""
     values: list[ValueAnswer]

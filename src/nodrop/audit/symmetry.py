@@ -11,9 +11,9 @@ class Met:
     """Flows of a protocol."""
 
     seen: int
-    """In one direction or both."""
+    """Flows seen in at least one direction."""
     flows: int
-    """In both."""
+    """Flows seen in both directions."""
     together: int
     """All of whose packets came to one member of the group."""
 
@@ -26,7 +26,7 @@ class Dealt:
     """PACKET_FANOUT_*: 2 by CPU, 5 by queue."""
     members: int
     met: Mapping[str, Met]
-    """By protocol: `tcp4`, `udp6` …"""
+    """Flows per protocol: `tcp4`, `udp6` …"""
 
     @property
     def both_ways(self) -> int:

@@ -23,7 +23,7 @@ class Settings:
     path: str
     document: Mapping[str, Any]
     newer: bool = False
-    """It was written after the program that read it was started."""
+    """Whether it was written after the program that read it was started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class Kind:
     why: str
     source: str
     not_when: str
-    """When it does not apply."""
+    """Condition under which it does not apply."""
     change: str
     roles: tuple[PortRole, ...] = (PortRole.SENSOR,)
     look: Callable[[JudgedSnapshot], Iterator[FindingEvidence]]

@@ -108,8 +108,8 @@ class Search(Options):
     exceed_ratio: LossRatio = 0.5
     """A load is carried if no more than this part of its trials lose more than the goal."""
     duration_sum_s: Seconds = 45.0
-    """So long, all trials that decide together, a round goes on at most: with "mlrsearch" at each
-    load before it is said to be carried or not, with "nodrop" near the limit. Nine trials are the
+    """Longest time of a round, over all trials that decide: with "mlrsearch" at each load before it
+    is said to be carried or not, with "nodrop" near the limit. Nine trials are the
     fewest of which the least and the greatest limit are left out of a 95 % interval."""
     relative_width: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """The search ends when the loads that are and are not carried are no further apart. A short

@@ -104,7 +104,7 @@ class CaptureReading:
     others: int = 0
     """Further processes that share its fanout group."""
     used_ns: int = 0
-    """When its threads and control groups were read: behind all counters of the look."""
+    """Time at which its threads and control groups were read: behind all counters of the look."""
 
     @property
     def offered(self) -> AccountRange | None:
@@ -141,7 +141,7 @@ class Balance:
     """Within this interval."""
     waiting: AccountRange | None
     waited_before: AccountRange | None
-    """In its rings when the books began, and so not among those that arrived."""
+    """Packets in its rings when the books began, and so not among those that arrived."""
     read: AccountRange | None
     residual: AccountRange | None
     """None: one side is not visible."""
@@ -149,7 +149,7 @@ class Balance:
     """Arrived and dropped may be more: the owner reads the counters, and does not say them."""
     seconds: float
     ended_real_ns: int | None = None
-    """When a look first missed it; None: it is there."""
+    """Time of the look that first missed it; None: it is there."""
     unsaid_offered: AccountRange | None = None
     """Came to its port after these books and until the last look that saw it: it ended, and did not
     say what it did with them. None: its last answer has all, or the port is not visible."""

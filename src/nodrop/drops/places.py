@@ -66,9 +66,9 @@ class DropCause(StrEnum):
     WAITED_FOR_CPU = "waited_for_cpu"
     NO_TIME_LEFT = "no_time_left"
     NOT_READING = "not_reading"
-    """It took nothing all the time."""
+    """The program took nothing all the time."""
     TOO_SLOW = "too_slow"
-    """It read, and its ring stayed full: more comes than it takes, all the time."""
+    """The program read, and the ring stayed full: more comes than it takes, all the time."""
     FEW_BLOCKS = "few_blocks"
     BURST = "burst"
     """A burst, or a stall of its reader."""
@@ -107,7 +107,7 @@ class Refusing:
     refused: int
     """Frames in its tx_dropped that no interval has counted yet."""
     whole: bool
-    """It was asked before the interval began: what it did not count was no loss."""
+    """Whether it was asked before the interval began: what it did not count was no loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ class WatchedHost:
 
     @property
     def words(self) -> str:
-        """When and where, and how often the books closed."""
+        """Time and host of a watch, and how often its books closed."""
         known = [one.closed for each in self.intervals for one in each.captures]
         closed, counted = known.count(True), len(known) - known.count(None)
         books = f"the books closed in {closed:,} of {counted:,} that can say it"
@@ -185,7 +185,7 @@ def _sentences(found: Sequence[WatchedHost]) -> Iterator[Sentence]:
 
 
 def _lost_words(one: WatchedHost, place: WatchedPlace) -> tuple[str, str]:
-    """In all, and at the most."""
+    """Loss in all, and the highest rate."""
     share, noun = "", unit(place.place)
     theirs = (capture for capture in one.captures if place.where == capture_name(capture))
     came = sum(each.arrived_packets[1] for each in theirs if each.arrived_packets)

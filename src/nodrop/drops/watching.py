@@ -15,6 +15,7 @@ from nodrop.drops.capture_books import (
     PortAt,
     ports_at,
 )
+from nodrop.drops.chosen_ports import ANY
 from nodrop.drops.levels import CaptureLevels
 from nodrop.drops.places import (
     Overload,
@@ -50,7 +51,7 @@ MOST_ENDED = 20
 FULL_RATIO = 0.5
 """A ring that is so full is announced before it loses."""
 SOON_MS = 3000
-"""So is one that is full in less, at the pace at which it fills."""
+"""Time within which a ring is full at its pace, and is announced."""
 LEVELS_S = 0.1
 """Rings are looked at so often between two looks at everything: one that needs three times as long
 to fill is announced before it loses."""
@@ -120,7 +121,7 @@ class DropsInterval:
     """One interval: balances, what died where, and what nobody can see."""
 
     real_ns: int
-    """When it ended."""
+    """End of the interval."""
     seconds: float
     balances: Sequence[Balance]
     rows: Sequence[PlaceTotal]
@@ -314,8 +315,10 @@ class Watch:
                 why = hidden.get(at)
             if why is not None:
                 add(at, last["name"], why)
-        for name in {*self.chosen} - {port["name"] for port in self._ports.values()}:
-            add(name, name, "no_program")
+        known = {port["name"] for port in self._ports.values()}
+        if all(one.reading.key.ifindex != ANY for one in balances):
+            for name in sorted({*self.chosen} - known):
+                add(name, name, "no_program")
         ended = (
             one.model_copy(update={"until_real_ns": seen["real_ns"]})
             for at, one in self._blind.items()

@@ -71,7 +71,8 @@ class Worlds:
             self._leave()
 
     def _leave_for(self, cell: Cell, *, new: bool) -> None:
-        """Its trials are in the books already: what goes wrong now is no part of any."""
+        """Leaves the standing SUT, if that is due. Its trials are in the books already: an error
+        here is a part of none."""
         if self._standing is None:
             return
         worn = self._standing.worn
@@ -122,7 +123,7 @@ class Pair:
     baselines: Baselines
 
     def look(self) -> tuple[HostFacts, AfPacketProof]:
-        """In the lab itself: the host, and what its AF_PACKET counters mean."""
+        """Facts of the host, read in the lab, and the meaning of its AF_PACKET counters."""
         with self.parts.lab.up(self.journal) as link:
             said = link.rx.host.probe("host", "af_packet", timeout_s=60)
         test = said["af_packet"]
@@ -142,7 +143,7 @@ class Pair:
         phase: Callable[[str], None] = unwatched_phase,
         live: Tell = unwatched_reading,
     ) -> tuple[TrialRecord, Json]:
-        """Its record, and the details for trial.json; its other files are in the folder."""
+        """Record of the trial, and the details for trial.json; other files are in its folder."""
         asked = self.plan.as_parted(asked)
         baseline = self.baselines.of(self.plan.cell(asked.cell), asked.load, phase)
         started_utc, began = datetime.now(UTC), time.monotonic()

@@ -354,7 +354,7 @@ class _Kept:
         self.reset_due = False
         """The other half has ended so that its host can boot, and the run goes on after that."""
         self._reset_s: float | None = None
-        """It has booted, and no SUT has started since."""
+        """Time that the boot took; None once a SUT has started since."""
         self._noted: set[str] = set()
         self._far: Far
         self._writer: RunWriter | None = None

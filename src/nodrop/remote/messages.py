@@ -244,8 +244,8 @@ def word_of(content: bytes) -> Json:
 WAITING = 64
 """Frames that were received and not yet looked at, at most."""
 SILENT_S = 60.0
-"""It says every few seconds that it is there, also while it loads, undoes or waits; a slow line
-needs seconds for a frame."""
+"""Longest silence of the far half, which speaks every few seconds, also while it loads, undoes or
+waits; a slow line needs seconds for a frame."""
 UNDO_S = 180.0
 """From when it is to end: it undoes, and may be stuck in that."""
 LOOK_S = 1.0
@@ -279,7 +279,8 @@ class Far:
         ]
 
     def greeted(self) -> None:
-        """It runs there, and is of our version. LabProblem, in one sentence, if not."""
+        """Waits for its first word. LabProblem, in one sentence, if it does not run or is of
+        another version."""
         try:
             word = self.word()
         except LabProblem as problem:
@@ -293,7 +294,7 @@ class Far:
             command(self._frames, order)
 
     def end(self, number: int) -> None:
-        """It is to end by this signal, and to undo. If it hangs, it may not even take the word."""
+        """Orders it to end by this signal, and to undo. One that hangs may not take the word."""
         self._end_by_s = time.monotonic() + UNDO_S
         threading.Thread(target=self.order, args=(EndOrder(signal=number),), daemon=True).start()
 

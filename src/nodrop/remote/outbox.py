@@ -36,8 +36,8 @@ RUNS_FOLDER = Path("/var/lib/nodrop")
 RUN = "run."
 """Begins the name of the folder that a run fills here, until the other half has its files."""
 UNTAKEN = "untaken"
-"""In that folder, and once the run has ended beside it: laid out as a run directory of one trial,
-and the marker. Root's alone."""
+"""Name of a run directory of one trial with the marker, in that folder and, once the run has ended,
+beside it. Root's alone."""
 MARKER = "untaken"
 FOUND_BAD = (OSError, ValueError, TypeError)
 """Exceptions that a folder raises if it was damaged or is of another nodrop."""
@@ -80,7 +80,7 @@ class Kept:
 
     run_id: str
     asked: str
-    """Its fingerprint."""
+    """Fingerprint of the order."""
     run: str
     line: str
     """The trial's record, as one line."""
@@ -98,7 +98,7 @@ class Kept:
 
 
 class Untaken:
-    """In the folder of one run."""
+    """Trials in the folder of one run that the other half has not taken."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -248,7 +248,8 @@ UNDO_TIMEOUT_S = 300.0
 
 
 def undone_on(host: SshHost, *, everything: bool) -> Sequence[UndoReport]:
-    """With `everything`, also runs that go on there. LabProblem if it cannot be asked."""
+    """Undoes abandoned runs there; with `everything`, also those that go on. LabProblem if the host
+    cannot be asked."""
     argv = [*placed(host), __name__, *(["--all"] if everything else [])]
     done = host.run(argv, timeout_s=UNDO_TIMEOUT_S, check=False)
     try:

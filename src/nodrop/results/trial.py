@@ -56,7 +56,7 @@ class LateBurst(Model):
     """The sender stood still, and then let leave at once what was asked for apart."""
 
     at_s: NotNegative
-    """When the first of it left, after the first packet of the trial."""
+    """Time from the first packet of the trial to the first of the burst."""
     late_us: NotNegative
     """The largest schedule error in it."""
     sent: Count
@@ -133,7 +133,7 @@ class Ramp(Model):
     start: NotNegative
     """Where it began; it ended at `value`."""
     clean_to: NotNegative | None = None
-    """So far nothing was lost, and the SUT's busiest thread had time left."""
+    """Load up to which nothing was lost, and the SUT's busiest thread had time left."""
     lossy_from: NotNegative | None = None
     """Here at the latest packets were lost."""
     full_from: NotNegative | None = None
@@ -150,8 +150,7 @@ class Soak(Model):
     """A long trial after the search, at the load that was carried. It decides nothing."""
 
     lossy_from_s: NotNegative | None = None
-    """So long after the first packet the first loss was seen; null if none was, or nobody saw
-    when."""
+    """Time from the first packet to the first loss; null if none was seen, or nobody saw when."""
 
 
 class Searched(Model):
@@ -207,7 +206,7 @@ class Program(Model):
     name: str
     pid: Count
     cpu_s: Seconds
-    """With that of its children which ended meanwhile."""
+    """CPU time, with that of its children which ended meanwhile."""
     by_children: bool = False
     """Ended children used most of `cpu_s`, as the compilers of a build do."""
 
@@ -289,7 +288,7 @@ class FlowSizes(Model):
 
     flows: Count
     effective_flows: AtLeastOne
-    """So many flows of equal size would spread over threads as unevenly."""
+    """Number of flows of equal size that would spread over threads as unevenly."""
     largest_ratio: Annotated[float, Field(gt=0, le=1)]
     """Share of the packets in the largest flow."""
     same_copies: AtLeastOne = 1.0
@@ -357,7 +356,7 @@ class TrialRecord(Model):
     """Settings that the SUT really ran with, by the names of its table (of several instances: the
     first). A setting that it was not seen to have is missing."""
     not_as_asked: list[str] = Field(default_factory=list)
-    """In words: if what it really ran with is not what was asked for."""
+    """Words on each setting that it really ran with and that is not what was asked for."""
     generator_cpus: CpuList | None = None
     """CPU list that it was pinned to; null: to none, or it cannot say."""
     sut_cpus: CpuList | None = None
@@ -430,7 +429,7 @@ class TrialRecord(Model):
 
     @property
     def factors(self) -> dict[str, JsonValue]:
-        """Its cell, and of a search the load that was tried: what agrees in this was offered the
+        """Cell, and of a search the load that was tried: trials that agree in this were offered the
         same."""
         tried = self.searched
         if tried is None:
@@ -451,7 +450,7 @@ class TrialRecord(Model):
         return None if self.detections is None else self.detections.detection_loss_ratio
 
     def figure(self, name: str) -> Any:
-        """By the name that tables give it."""
+        """Figure that has this name in tables."""
         if name in ("loss_ratio", "lost_packets"):
             return self.loss_ratio if name == "loss_ratio" else self.lost
         part, now = FLAT.get(name, ("", name))
@@ -602,7 +601,7 @@ class Live:
     intended_packets: int | None = None
     sent_packets: int | None = None
     received_packets: int | None = None
-    """By the receiving NIC."""
+    """Packets that the receiving NIC counted."""
     captured_packets: int | None = None
     dropped_packets: int | None = None
     dropped_by_thread: Mapping[str, int] = field(default_factory=dict)

@@ -274,7 +274,7 @@ class Yaml:
     path: str
     """The path that the program was given."""
     newer: bool = False
-    """It was written after the program that read it was started."""
+    """Whether it was written after the program that read it was started."""
     text: YamlText
 
 

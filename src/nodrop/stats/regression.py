@@ -181,7 +181,7 @@ def _by_chance(ranks: tuple[int, ...], clearest: Clearest) -> NDArray[np.float64
 
 
 NEWEST = (1, 2, 3)
-"""So many of the newest values are looked at by themselves; more of them are a stretch."""
+"""Numbers of newest values that are looked at by themselves; more of them are a stretch."""
 TIMES = 2.0
 """Regressions of so many margins are to be found."""
 POWER = 0.95
@@ -220,7 +220,7 @@ class Judgement:
     best: tuple[int, int] | None
     """The first value of the best stretch, and the first after it; None of too few values."""
     newest: int
-    """So many values were held against it."""
+    """Number of newest values that were held against it."""
     found_ratio: float | None
     """How often a regression of `TIMES` margins is found within three values; None if unknown."""
     places: tuple[int, ...]
@@ -431,8 +431,8 @@ def _tails(ranks: tuple[int, ...], newest: int) -> Floats:
 
 @lru_cache(maxsize=256)
 def _most_before(alike: int, error: float) -> int:
-    """So many pairs of one of `alike` values and one of three further ones may have the further one
-    below, and these three are still found to lie above; below 0: never."""
+    """Most pairs of one of `alike` values and one of three further ones in which the further one is
+    the lower, with these three still found to lie above; below 0: never."""
     tails = {n: _tails(tuple(2 * rank for rank in range(1, alike + n + 1)), n) for n in NEWEST}
     most, last = -1, NEWEST[-1]
     highest = 2 * sum(range(alike + 1, alike + last + 1))

@@ -170,7 +170,7 @@ def parse(words: Sequence[str], knobs: Sequence[Knob] = KNOBS) -> list[tuple[Kno
 def plan(
     device: Device, asked: Sequence[tuple[Knob, str]], ports: Sequence[str]
 ) -> tuple[KnobStep, ...]:
-    """In the order of writing. BadInput if a knob is not there, or a value cannot be right."""
+    """Steps in the order of writing. BadInput if a knob is absent, or a value cannot be right."""
     found = [
         _step(device, knob, value, port)
         for knob, value in asked
@@ -469,7 +469,7 @@ def _must_hold(done: Sequence[Done]) -> None:
 
 
 def _within(netns: Path | None, work: Callable[[], None]) -> None:
-    """In a thread of its own, which goes to that network namespace and sees its ports in /sys."""
+    """Works in a thread of its own, in that network namespace, and sees its ports in /sys."""
     errors: list[Exception] = []
 
     def entered() -> None:

@@ -40,7 +40,7 @@ class Knob:
     flaps: bool = False
     """Setting it takes the link down and up on drivers of hardware."""
     command: str = ""
-    """By hand, with {port} and {value}; without one, a file is written."""
+    """Command that sets it by hand, with {port} and {value}; without one, a file is written."""
     link: str = ""
     """Key of a systemd .link file that sets it at boot."""
 

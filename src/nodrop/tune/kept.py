@@ -129,9 +129,9 @@ def _what(state: State) -> str:
 
 
 def put_back(tuning: Tuning, *, overwrite: bool) -> Restored:
-    """In a process of its own, which goes to the tuning's network namespace. Its journal stays
-    if something failed, or stays as somebody else has it: `overwrite` still knows what was there
-    before."""
+    """Restores in a process of its own, which goes to the tuning's network namespace. The journal
+    is kept if something failed, or was left as somebody else has set it: `overwrite` still knows
+    what was there before."""
     with tuning.journal.held() as over:
         if not over:
             raise LabProblem("`nodrop tune apply` is at work", hint="wait until it has ended")

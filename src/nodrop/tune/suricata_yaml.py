@@ -26,7 +26,7 @@ USER_GUIDE = "Suricata user guide"
 class YamlKnob:
     id: str
     path: str
-    """In the yaml; `af-packet.*` is the entry of the port."""
+    """Path in the yaml; `af-packet.*` is the entry of the port."""
     takes: str
     """Pattern of its values."""
     values: str

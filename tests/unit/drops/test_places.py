@@ -665,6 +665,11 @@ def test_a_chosen_port_is_blind_while_nobody_captures_there() -> None:
     found = watch.look(look(1, **without_the_second()))
     assert found is not None and found.cannot_tell
     assert [(one.port, one.why) for one in found.blind] == [("eth9", "no_program")]
+    every = {"sockets": [sock(41, 0, 0, ifindex=0)], "programs": {"7": program("tcpdump")}}
+    watch = Watch(chosen=["eth9"])
+    watch.look(look(0, **every))
+    found = watch.look(look(1, **every))
+    assert found is not None and found.blind == []
 
 
 @pytest.mark.parametrize("left", [0, 3])

@@ -82,6 +82,16 @@ def test_a_file_that_is_no_yaml_is_named_by_its_option(
     assert said.startswith("nodrop: --config: ") and words in said
 
 
+@pytest.mark.parametrize("command", [["tune", "plan"], ["audit"]])
+def test_a_link_to_itself_is_no_yaml(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    (loop := tmp_path / "s.yaml").symlink_to("s.yaml")
+    assert main.exit_code([*command, "--config", str(loop)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"nodrop: --config: {loop}: ") and "leads to itself" in said
+
+
 def test_a_knob_of_the_host_is_none_of_a_yaml(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
