@@ -14,27 +14,27 @@ use serde::Serialize;
 use super::namespace::within;
 use crate::session::Session;
 
-/// Over which the rate of a port is read, before a part of its flows is chosen.
+/// Time over which the rate of a port is read, before a part of its flows is chosen.
 const RATE_MS: u64 = 300;
-/// So many are looked at, about.
+/// Packets a second that are looked at, about.
 const PACKETS_PER_S: u64 = 2000;
 const MOST_FLOWS: usize = 50_000;
-/// A stop is seen after so long.
+/// Time after which a stop is seen.
 const STEP: Duration = Duration::from_millis(100);
 
 /// Flows of a protocol.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema, Serialize)]
 #[schemars(rename = "FlowsMet")]
 struct Met {
-    /// In one direction or both.
+    /// Flows with packets in at least one direction.
     seen: u64,
-    /// In both.
+    /// Flows with packets in both.
     flows: u64,
     /// Those all of whose packets came to one member of the group.
     together: u64,
 }
 
-/// By protocol: `tcp4`, `udp6` …
+/// Flows per protocol: `tcp4`, `udp6` …
 type Dealt = BTreeMap<String, Met>;
 
 /// What came to the groups that were asked for, in their order.
@@ -45,12 +45,15 @@ pub struct Seen {
     groups: Vec<Option<Dealt>>,
 }
 
-/// Listens for so long.
+/// Listens for `time`.
 pub fn listen(groups: &[FlowGroup], time: Duration, session: &Session) -> Seen {
     let before: Vec<_> = groups.iter().map(arrived).collect();
+    let began = Instant::now();
     std::thread::sleep(Duration::from_millis(RATE_MS));
     let each = groups.iter().zip(before);
-    let mut meetings: Vec<_> = each.map(|(group, before)| open(group, before?)).collect();
+    let mut meetings: Vec<_> = each
+        .map(|(group, before)| open(group, before?, began.elapsed()))
+        .collect();
     for (listeners, flows) in meetings.iter_mut().flatten() {
         flows.take(listeners);
         *flows = Flows::default(); // what came before all of them listened
@@ -73,9 +76,11 @@ pub fn listen(groups: &[FlowGroup], time: Duration, session: &Session) -> Seen {
     }
 }
 
-fn open(group: &FlowGroup, before: u64) -> Option<(FlowListeners, Flows)> {
+/// `passed`: since `before` packets were counted; a busy host wakes late.
+fn open(group: &FlowGroup, before: u64, passed: Duration) -> Option<(FlowListeners, Flows)> {
     let came = arrived(group)?.saturating_sub(before);
-    let mask = mask_for(came * 1000 / RATE_MS);
+    let passed_ms = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
+    let mask = mask_for(came * 1000 / passed_ms.max(1));
     let FlowGroup {
         port,
         kind,

@@ -27,7 +27,7 @@ const LONGEST_BYTES: u64 = 4 << 20;
 pub struct Program {
     pid: u32,
     name: String,
-    /// By a signal, such as SIGSTOP.
+    /// Whether a signal, such as SIGSTOP, holds it.
     stopped: bool,
     /// Number of its namespace in this look; `None`: none that holds packet sockets.
     space: Option<usize>,
@@ -359,5 +359,18 @@ mod tests {
             errors,
             [("/etc/suricata/gone.yaml", "No such file or directory")]
         );
+    }
+
+    #[test]
+    fn a_suricata_without_a_command_socket_lacks_its_counters() {
+        let top = tempfile::tempdir().unwrap();
+        fs::create_dir_all(top.path().join("proc/7/fd")).unwrap();
+        fs::create_dir_all(top.path().join("proc/7/net")).unwrap();
+        fs::write(top.path().join("proc/7/net/unix"), "Num RefCount\n").unwrap();
+        let files = Files::new(top.path());
+        assert!(said(&files, 7, "Suricata-Main").is_none());
+        let lacks = serde_json::to_value(files.missing()).unwrap();
+        assert_eq!(lacks[0]["what"], "counters of Suricata-Main (pid 7)");
+        assert!(lacks[0]["needs"].as_str().unwrap().contains("unix-command"));
     }
 }
