@@ -90,8 +90,8 @@ STATES: Mapping[str, str] = WORDS["states"]
 
 
 def too_much_words(card: Card) -> str | None:
-    """The load that is too much, and what was lost there; None if there is none, empty if nothing
-    names it."""
+    """The load that is too much, with its loss; None without such a load, empty without words for
+    it."""
     load = card.too_much
     return None if load is None else ", ".join(filter(None, (rate_words(load), lost_words(card))))
 

@@ -380,7 +380,7 @@ def _passed_on(
 def _host(
     where: str | None, become: Becoming | None, config: Path | None, label: str
 ) -> Iterator[LocalHost | SshHost]:
-    """The host to look at, held by nobody: others may measure there meanwhile."""
+    """The host to look at, without a lock: others may measure there meanwhile."""
     from nodrop.testbed.hosts.journal import new_label
     from nodrop.testbed.hosts.local import LocalHost
     from nodrop.testbed.hosts.node import find_node_binary

@@ -159,7 +159,7 @@ class Watch:
 
     peer_of: PeerOf | None = None
     chosen: Sequence[str] = ()
-    """Names of ports that are blind if nobody ever captures on them."""
+    """Names of ports to watch: each is blind until a program captures on it."""
     _tx_dropped: dict[PortAt, int] = field(default_factory=dict)
     """Veth → frames in its peer's tx_dropped that are counted, those before the watch included."""
     _asked: set[PortAt] = field(default_factory=set)
@@ -315,9 +315,9 @@ class Watch:
                 why = hidden.get(at)
             if why is not None:
                 add(at, last["name"], why)
-        known = {port["name"] for port in self._ports.values()}
+        captured = {port["name"] for port in self._ports.values()}
         if all(one.reading.key.ifindex != ANY for one in balances):
-            for name in sorted({*self.chosen} - known):
+            for name in sorted({*self.chosen} - captured):
                 add(name, name, "no_program")
         ended = (
             one.model_copy(update={"until_real_ns": seen["real_ns"]})
@@ -458,7 +458,7 @@ def intervals(
 
 
 PASSING = frozenset[Blind](("no_program", "down", "no_carrier", "stopped"))
-"""Reasons that pass, and after which nobody knows what was lost meanwhile."""
+"""Reasons that end within a watch. The packets lost until then are in no counter."""
 
 
 def _hides(capture: Balance) -> Blind | None:

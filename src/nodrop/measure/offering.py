@@ -328,8 +328,8 @@ def running(
 
 
 def peaks(trace: TraceFacts, offered: OfferedLoad) -> Sequence[tuple[int, int]]:
-    """Pairs (ns, packets): packets sent within the time where the trace is densest. Of one replica,
-    as others need not peak with it; no faster than the sender lets packets leave."""
+    """Pairs (ns, packets): most packets that one replica sends within that time, no faster than the
+    sender lets packets leave. Other replicas need not peak with it."""
     if trace.peak_demand is None:
         return ()
     fastest = inf if offered.shaped_pps is None else offered.shaped_pps

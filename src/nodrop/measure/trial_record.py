@@ -292,7 +292,7 @@ def _watched(seen: Measured, *, end_pps: float) -> WatchedRamp:
 
 
 def _whole(sent: Achieved, offered_s: float) -> Sequence[int]:
-    """Without an interval that was cut short by the end."""
+    """Packets per interval, without an interval that the end cut short."""
     return sent["packets"][: max(1, int(offered_s * 1e9) // sent["interval_ns"])]
 
 
@@ -334,7 +334,7 @@ def write_details(folder: TrialFolder, seen: Measured) -> None:
 
 
 def details(seen: Measured) -> Json:
-    """For trial.json: how long each step took, and what the SUT and its place said."""
+    """Content of trial.json: time of each step, and the facts of the SUT and its place."""
     packets, used, ready = seen.packets, seen.resources, seen.world.readiness
     return {
         "timings_s": seen.timings_s,

@@ -217,7 +217,7 @@ class Heard:
 
 
 def order_of(content: bytes) -> Order:
-    """The order in a message. NotJson, which names the first field at fault, if it is none."""
+    """The order in a message. NotJson names the first field at fault."""
     try:
         return ORDERS.validate_json(content)
     except ValidationError as error:

@@ -369,7 +369,7 @@ def _always_void(
 
 
 Change = tuple[str, str]
-"""A change in words, and as a setting; the setting is empty if there is none."""
+"""A change in words and its setting, which is empty for a change without one."""
 
 
 def _change(story: Story, cell: RunCell, code: str, trials: Sequence[StoredTrial]) -> str:

@@ -152,7 +152,7 @@ class Action(Model):
     text: str
     why: str
     command: str
-    """Command to be pasted; empty if there is none."""
+    """Command to paste; empty for an action without one."""
     cost_s: Seconds | None
     """Measuring time it takes; None if that is not known."""
     state: State = "untried"

@@ -92,6 +92,16 @@ def test_json_keeps_its_schema_and_sarif_is_written(
     assert other.read_text() == "mine"
 
 
+def test_a_port_of_another_namespace_is_named_with_the_command_that_judges_it(
+    host: MadeHost, capsys: Given
+) -> None:
+    host.other_ports.append({**host.port, "name": "eth5", "index": 9, "space": 1, "pid": 812})
+    assert main.exit_code(["audit", "--port", "eth5"]) == 2
+    said = capsys.readouterr().err
+    assert "eth5: no such port here" in said
+    assert "nsenter -t 812 -n nodrop audit --port eth5" in said
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [

@@ -192,7 +192,7 @@ def again(every: list[tuple[float, float]], speed: float) -> list[tuple[float, f
 
 
 def test_the_same_packets_in_less_time() -> None:
-    """At twice the speed the costly moment is half as long, and comes twice."""
+    """Twice the speed makes the costly moment half as long, and brings it twice."""
     seen = queues.trial(TRACE, costly, 3, 1200)
     faster = RingObservation(load=1.0, queues=seen.queues, faster=True)
     speed = predicted(limit([faster])).load
