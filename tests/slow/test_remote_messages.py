@@ -11,16 +11,16 @@ import pytest
 
 from nodrop.errors import LabProblem
 from nodrop.remote import client, messages
-from nodrop.remote.messages import Far
+from nodrop.remote.messages import Ended, Far
 from nodrop.testbed.hosts.node import start_child
 from nodrop.testbed.hosts.relay import HeldHere
 
 THERE = """
 import signal, sys, time
-from nodrop.remote.messages import ALIVE, OURS, say
+from nodrop.remote.messages import ALIVE, OURS, Ended, Greeting, send
 from nodrop.testbed.hosts.relay import Frames
 frames = Frames(sys.stdin.buffer, sys.stdout.buffer)
-say(frames, {"event": "hello"})
+send(frames, Greeting(version=""))
 def lives(times):
     for _ in range(times):
         time.sleep(0.2)
@@ -28,7 +28,7 @@ def lives(times):
 match sys.argv[1]:
     case "is slow":
         lives(25)
-        say(frames, {"event": "end"})
+        send(frames, Ended())
     case "hangs":
         signal.pause()
     case "undoes for ever":
@@ -72,7 +72,7 @@ def far(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 @pytest.mark.parametrize("far", ["is slow"], indirect=True)
 def test_one_that_is_slow_is_waited_for(far: Far) -> None:
-    assert far.word() == {"event": "end"}, "5 s later"
+    assert far.report() == Ended(), "5 s later"
 
 
 @pytest.mark.parametrize("far", ["hangs"], indirect=True)
@@ -81,14 +81,14 @@ def test_one_that_says_nothing_hangs(far: Far) -> None:
         "here: nodrop there says nothing for 3 s: it hangs, or its host; `nodrop undo LAB --all`"
     )
     with pytest.raises(LabProblem, match=words):
-        far.word()
+        far.report()
 
 
 @pytest.mark.parametrize("far", ["undoes for ever"], indirect=True)
 def test_one_that_is_told_to_end_and_does_not_is_left(far: Far) -> None:
     far.end(2)
     with pytest.raises(LabProblem, match="here: nodrop there does not end within 1 s; `nodrop"):
-        far.word()
+        far.report()
 
 
 class Hangs(HeldHere):

@@ -1,4 +1,4 @@
-"""Orders to the far half of a run, and its last word: JSON that means the same at both ends."""
+"""Orders to the far half of a run, and its reports: JSON that means the same at both ends."""
 
 from __future__ import annotations
 
@@ -24,26 +24,40 @@ from nodrop.errors import (
     SystemRefused,
     TrialFailed,
 )
+from nodrop.ledger.imbalance import BusyThread
 from nodrop.measure.cells import Cell, OfferLength, Parting
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.plan import PlanFacts
 from nodrop.remote.agent import Told
 from nodrop.remote.messages import (
     CopiedImage,
+    CurrentManifest,
+    DoctorAnswer,
     EarlierTrials,
+    Ended,
     EndOrder,
     ErrorKind,
     FarError,
+    FileHead,
+    Greeting,
+    LiveReading,
     Next,
+    Note,
     Order,
+    Phase,
+    Report,
+    Request,
+    RunFolder,
     Task,
+    TrialEnded,
+    TrialStarted,
     content_of,
-    error_of,
     order_of,
+    report_of,
 )
 from nodrop.results.capacity import Forecast
 from nodrop.results.records import LoadWindow
-from nodrop.results.trial import Ramp, Searched
+from nodrop.results.trial import Live, Ramp, Searched
 from nodrop.testbed.images.image_cache import Image
 from nodrop.testbed.labs.api import Receiving
 from nodrop.testbed.labs.split import Splitter
@@ -228,6 +242,48 @@ def test_an_order_that_makes_no_sense_ends_the_run_there() -> None:
     assert told(content_of(Next(trial=None))).next(Next) == Next(trial=None)
 
 
+LIVE = Live(
+    mono_ns=2**62,
+    phase="offer",
+    offering_s=0.1 + 0.2,
+    intended_packets=9,
+    dropped_by_thread={"W#02": 2, "W#01": 1},
+    busiest_thread=BusyThread(name="W#01", cpu_ratio=1 / 3),
+)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        Greeting(version="0.1.0"),
+        RunFolder(path="/var/lib/nodrop/run.1/x"),
+        CurrentManifest(manifest={"run_id": "r", "search": None, "seed": 2**63, "s": 0.1}),
+        Note(words="a\x1bü"),
+        Request(),
+        Request(kept="ab"),
+        TrialStarted(),
+        Phase(name="offer"),
+        LiveReading(live=LIVE),
+        FileHead(path=("runs", "1", "ledger.json"), size=12, sha256="ab", begun=3),
+        TrialEnded(line='{"format":2}', fetched=True),
+        Ended(),
+        Ended(interrupted=True),
+        Ended(error=FarError(kind=ErrorKind.BAD_INPUT, message="a", hint="b")),
+        Ended(
+            findings=DoctorAnswer(problems=("a",), notes=(), calibration=({"setup": "bare"},)),
+        ),
+    ],
+)
+def test_a_report_is_the_same_here(report: Report) -> None:
+    assert report_of(content_of(report)) == report
+
+
+def test_a_reading_is_the_row_that_it_was_there() -> None:
+    got = report_of(content_of(LiveReading(live=LIVE)))
+    assert isinstance(got, LiveReading)
+    assert json.dumps(asdict(got.live)) == json.dumps(asdict(LIVE))
+
+
 REFUSED = SystemRefused(OSError(28, "No space left"), during="x", host="h", files="f")
 
 
@@ -248,8 +304,9 @@ def test_an_error_has_the_same_words_here(
     there: NodropError, kind: ErrorKind, here: type[NodropError]
 ) -> None:
     sent = FarError.of(there)
-    said = json.loads(json.dumps({"event": "end", "error": asdict(sent)}))
-    got = error_of(said)
+    end = report_of(content_of(Ended(error=sent)))
+    assert isinstance(end, Ended)
+    got = end.error
     assert got == sent
     assert got is not None and got.kind is kind
     assert type(got.to_raise()) is here
@@ -257,20 +314,26 @@ def test_an_error_has_the_same_words_here(
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("report", "words"),
     [
-        ({"kind": "Interrupted", "message": "a"}, "error: kind: Input should be 'bad-input'"),
-        ({"kind": "bad-input"}, "error: message: Field required"),
-        ("BadInput", "error: Input should be"),
+        ({"report": "end", "error": {"kind": "X", "message": "a"}}, "end.error.kind: Input should"),
+        ({"report": "end", "error": {"kind": "bad-input"}}, "end.error.message: Field required"),
+        ({"report": "end", "error": "BadInput"}, "end.error: Input should be"),
+        ({"report": "end", "status": 0}, "end.status: Unexpected keyword argument"),
+        ({"report": "file", "path": "runs", "size": 1, "sha256": ""}, "file.path: Input should be"),
+        ({"report": "task"}, "does not match any of the expected tags"),
+        ({"event": "hello"}, "Unable to extract tag"),
+        ([], "is not an object"),
     ],
 )
-def test_an_error_of_another_form_is_named(error: object, words: str) -> None:
+def test_a_report_of_another_form_is_named(report: object, words: str) -> None:
     with pytest.raises(NotJson, match=words):
-        error_of({"event": "end", "error": error})
+        report_of(json.dumps(report).encode())
 
 
-def test_an_end_without_an_error_has_none() -> None:
-    assert error_of({"event": "end", "status": 0}) is None
+def test_a_number_beyond_64_bits_is_no_report() -> None:
+    with pytest.raises(NotJson, match="beyond 64 bits"):
+        report_of(b'{"report":"manifest","manifest":{"n":%s}}' % (b"9" * 30))
 
 
 def test_a_terminal_is_shown_one_clean_line() -> None:

@@ -16,7 +16,6 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,17 +33,30 @@ from nodrop.remote.messages import (
     ALIVE_INTERVAL_S,
     LEASE_S,
     OURS,
+    CurrentManifest,
+    DoctorAnswer,
     EarlierTrials,
+    Ended,
     EndOrder,
     ErrorKind,
     FarError,
+    FileHead,
+    Greeting,
     Heard,
+    LiveReading,
     Next,
+    Note,
     Order,
+    Phase,
+    Report,
+    Request,
+    RunFolder,
     Task,
+    TrialEnded,
+    TrialStarted,
     order_of,
-    say,
-    say_file,
+    send,
+    send_file,
 )
 from nodrop.remote.outbox import (
     Begun,
@@ -128,7 +140,7 @@ class Told:
                     self._door.hear(frame)
                 elif frame.kind == ALIVE:
                     continue
-                elif (content := heard.word(frame)) is not None:
+                elif (content := heard.whole(frame)) is not None:
                     self._take(content)
         self._lost()
 
@@ -173,7 +185,7 @@ class Reported(Progress):
         self.manifest()
         while True:
             kept = self._untaken.kept
-            self._say("next", kept=kept and kept.asked)
+            self._send(Request(kept=None if kept is None else kept.asked))
             order = self._told.next(Next)
             if self._sent:
                 self._untaken.taken()
@@ -182,7 +194,7 @@ class Reported(Progress):
             if trial is None or kept is None or kept.asked != self._fingerprint(trial):
                 return trial
             # Measured in an earlier sitting, which did not bring it over.
-            self._send(self._untaken.directory, kept.whole_files, have=order.have)
+            self._send_files(self._untaken.directory, kept.files, have=order.have)
             self._ended(kept.line, fetched=True)
 
     def _fingerprint(self, trial: TrialInput) -> str:
@@ -208,61 +220,61 @@ class Reported(Progress):
             self.note(words)
 
     def runs_in(self, directory: Path) -> None:
-        self._say("directory", path=str(directory))
+        self._send(RunFolder(path=str(directory)))
 
     def note(self, words: str) -> None:
-        self._say("note", words=words)
+        self._send(Note(words=words))
 
     def trial_started(self, trial: TrialInput) -> None:
         del trial
-        self._say("trial_started")
+        self._send(TrialStarted())
 
     def phase(self, name: str) -> None:
-        self._say("phase", phase=name)
+        self._send(Phase(name=name))
 
     def live(self, reading: Live) -> None:
-        self._say("live", reading=asdict(reading))
+        self._send(LiveReading(live=reading))
 
     def trial_ended(self, trial: TrialInput, record: TrialRecord) -> None:
         assert self.directory is not None
         files = begun_of(self.directory, record.run)
         if self.heeds_void or record.outcome != "void":
             self._untaken.mark(self.directory, self._manifest, trial, record, files)
-        self._send(self.directory, files, have={})
+        self._send_files(self.directory, files, have={})
         self.manifest()
         self._ended(record.to_line())
 
-    def _send(self, directory: Path, files: Begun, *, have: Begun) -> None:
+    def _send_files(self, directory: Path, files: Begun, *, have: Begun) -> None:
         """Sends the files of a trial, or parts of them, that the other half lacks."""
         for path, (size, sha256) in files.items():
             *above, name = path.split("/")
-            word = {"event": "file", "path": [*above, name], "size": size, "sha256": sha256}
             if have.get(path) == (size, sha256):
                 continue
             with suppress(OSError), Folder(directory, tuple(above)).open(name) as file:
                 begun = arrived(file, size, have.get(f"{path}.part"))
                 file.seek(begun)
-                say_file(self._frames, {**word, "begun": begun}, file)
+                head = FileHead(path=(*above, name), size=size, sha256=sha256, begun=begun)
+                send_file(self._frames, head, file)
 
     def _ended(self, line: str, *, fetched: bool = False) -> None:
-        self._say("trial_ended", line=line, fetched=fetched)
+        self._send(TrialEnded(line=line, fetched=fetched))
         self._sent = True
 
     def manifest(self) -> None:
         """Sends the manifest as it is now, if it has changed."""
         if self.directory is not None and (now := read_manifest(self.directory)) != self._manifest:
             self._manifest = now
-            self._say("manifest", manifest=now)
+            self._send(CurrentManifest(manifest=now))
 
-    def _say(self, event: str, **more: object) -> None:
+    def _send(self, report: Report) -> None:
         # Who does not listen has ended, and what reads from it sees that and ends us. If the line
         # is cut, no one reads what we write, and to write would wait for ever.
         with suppress(OSError):
             if not self._told.lost:
-                say(self._frames, {"event": event, **more})
+                send(self._frames, report)
 
 
-def measured(frames: Frames, told: Told, folder: Path) -> Json:
+def measured(frames: Frames, told: Told, folder: Path) -> Ended:
     """Does what is asked; how it ended."""
     try:
         with interrupts():
@@ -274,40 +286,36 @@ def measured(frames: Frames, told: Told, folder: Path) -> Json:
             plan = task.plan.with_controller(reported)
             if task.only_look:
                 with _inputs(task):
-                    return _seen(task, plan)
+                    return Ended(findings=_seen(task, plan))
             try:
                 with sole_run():
-                    return {"status": _measure(task, plan, reported, folder)}
+                    _measure(task, plan, reported, folder)
             finally:
                 reported.manifest()
-    except Interrupted as ended:
-        return {"interrupted": ended.exit_code - 128}
+    except Interrupted:
+        return Ended(interrupted=True)
     except NodropError as error:
-        return _ended_by(FarError.of(error))
+        return Ended(error=FarError.of(error))
     except OSError as error:
         during, host = "the run there", this_host()
         refused = SystemRefused(error, during=during, host=host, files=str(folder))
-        return _ended_by(FarError.of(refused))
+        return Ended(error=FarError.of(refused))
     except Exception as error:
         traceback.print_exc()
         place = traceback.extract_tb(error.__traceback__)[-1]
         words = f"{type(error).__name__}: {error} (at {Path(place.filename).name}:{place.lineno})"
-        return _ended_by(FarError(kind=ErrorKind.UNEXPECTED, message=words))
+        return Ended(error=FarError(kind=ErrorKind.UNEXPECTED, message=words))
+    return Ended()
 
 
-def _ended_by(error: FarError) -> Json:
-    return {"error": asdict(error)}
-
-
-def _seen(task: Task, plan: Plan) -> Json:
-    """For `nodrop doctor`."""
+def _seen(task: Task, plan: Plan) -> DoctorAnswer:
     problems, notes = doctor(task.experiment, task.lab, plan)
     setups = {cell.setup["kind"] for cell in plan.cells}
     standing = [] if problems else standing_here(task.lab, setups)
-    return {"problems": problems, "notes": notes, "calibration": standing}
+    return DoctorAnswer(problems=tuple(problems), notes=tuple(notes), calibration=tuple(standing))
 
 
-def _measure(task: Task, plan: Plan, reported: Reported, folder: Path) -> int:
+def _measure(task: Task, plan: Plan, reported: Reported, folder: Path) -> None:
     with _inputs(task):
         out = folder
         if task.earlier is not None:
@@ -315,7 +323,7 @@ def _measure(task: Task, plan: Plan, reported: Reported, folder: Path) -> int:
             _begun(out, task)
             reported.runs_in(out)
             reported.goes_on(task.earlier)
-        outcome = run_experiment(
+        run_experiment(
             task.experiment,
             task.lab,
             out=out,
@@ -325,7 +333,6 @@ def _measure(task: Task, plan: Plan, reported: Reported, folder: Path) -> int:
             plan=plan,
         )
         reported.manifest()
-        return outcome.exit_code
 
 
 @contextmanager
@@ -374,12 +381,12 @@ def main() -> None:
     threading.Thread(target=_live, args=(frames,), daemon=True).start()
     with run_folder() as folder, RelayDoor(frames, folder=folder) as door:
         os.environ[RELAY_VARIABLE] = str(door.path)
-        say(frames, {"event": "hello", "version": nodrop.__version__})
+        send(frames, Greeting(version=nodrop.__version__))
         told = Told(frames, door)
         end = measured(frames, told, folder)
         with suppress(OSError):
             if not told.lost:
-                say(frames, {"event": "end", **end})
+                send(frames, end)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +33,30 @@ from nodrop.measure.preflight import resettable
 from nodrop.remote.inputs import copied, copy_of, named_files
 from nodrop.remote.messages import (
     CopiedImage,
+    CurrentManifest,
+    DoctorAnswer,
     EarlierTrials,
+    Ended,
     ErrorKind,
     Far,
     FarError,
+    FileHead,
+    LiveReading,
     Next,
+    Note,
+    Phase,
+    Report,
+    Request,
+    RunFolder,
     Task,
-    error_of,
+    TrialEnded,
+    TrialStarted,
 )
 from nodrop.remote.outbox import begun_of, fingerprint
 from nodrop.remote.upload import placed
 from nodrop.results.layout import TrialFolder
 from nodrop.results.rundir import find_run, open_run
-from nodrop.results.trial import Live, TrialRecord
+from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.journal import new_label
@@ -239,16 +250,18 @@ def doctor_elsewhere(
     asking = _Asking(experiment, lab, plan, only_look=True)
     try:
         with interrupts(), storage_of(lab), asking.far(_unsaid) as far:
-            end = far.word()
-            if (error := error_of(end)) is not None:
-                raise error.to_raise()
+            end = far.report()
+            if not isinstance(end, Ended):
+                raise LabProblem(f"{far.name}: nodrop there says {end.report}, not what it found")
+            if end.error is not None:
+                raise end.error.to_raise()
     except NodropError as problem:
         return [str(problem)], plan.notes(), []
+    found = end.findings or DoctorAnswer(problems=(), notes=(), calibration=())
     problems, notes = (
-        [one_line(words, longest=2000) for words in member(end, name, list)]
-        for name in ("problems", "notes")
+        [one_line(words, longest=2000) for words in each] for each in (found.problems, found.notes)
     )
-    return problems, notes, member(end, "calibration", list)
+    return problems, notes, [*found.calibration]
 
 
 def _unsaid(_words: str) -> None:
@@ -334,7 +347,7 @@ def _earlier(found: Path) -> EarlierTrials:
 
 
 class _Kept:
-    """The run directory here, which the words of the other half fill."""
+    """The run directory here, which the reports of the other half fill."""
 
     def __init__(
         self,
@@ -385,7 +398,6 @@ class _Kept:
         self._far = far
         try:
             end = self._followed()
-            error = error_of(end)
         except Interrupted as ended:
             self._far.end(ended.exit_code - 128)
             try:
@@ -397,10 +409,10 @@ class _Kept:
             raise
         except NotJson as problem:
             raise LabProblem(f"{self._far.name}: what it says makes no sense: {problem}") from None
-        if "interrupted" in end:
+        if end.interrupted:
             raise LabProblem(f"{self._far.name}: nodrop was ended there")
-        if error is not None:
-            raise self._local(error).to_raise()
+        if end.error is not None:
+            raise self._local(end.error).to_raise()
 
     def _local(self, error: FarError) -> FarError:
         """The run is here, not there; only what a system refused, it refused there."""
@@ -412,49 +424,47 @@ class _Kept:
             return replace(error, hint=hint)
         return replace(error, message=error.message.replace(self._there, str(here)), hint=hint)
 
-    def _followed(self) -> Json:
-        """Does what each word asks for, until the last one."""
-        word: Json = {}
-        while (word := self._far.word()).get("event") != "end":
+    def _followed(self) -> Ended:
+        """Does what each report asks for, until the last one."""
+        while not isinstance(report := self._far.report(), Ended):
             with keeping_in(self.found or self._out):
-                self._hear(word)
-        return word
+                self._hear(report)
+        return report
 
-    def _hear(self, word: Json) -> None:
+    def _hear(self, report: Report) -> None:
         progress = self._progress
-        match word.get("event"):
-            case "directory":
-                self._there = member(word, "path", str)
-            case "manifest":
-                self._manifest(member(word, "manifest", dict))
-            case "note":
-                self._note(one_line(member(word, "words", str), longest=2000))
-            case "next":
-                self._far.order(self._next(word.get("kept")))
-            case "trial_started":
+        match report:
+            case RunFolder():
+                self._there = report.path
+            case CurrentManifest():
+                self._manifest(report.manifest)
+            case Note():
+                self._note(one_line(report.words, longest=2000))
+            case Request():
+                self._far.order(self._next(report.kept))
+            case TrialStarted():
                 self._folder = self.writer.trial(self._asked().run_name)
                 progress.trial_started(self._asked())
-            case "phase":
-                progress.phase(one_line(member(word, "phase", str)))
-            case "live":
-                reading = member(word, "reading", dict)
+            case Phase():
+                progress.phase(one_line(report.name))
+            case LiveReading():
                 if self._folder is not None:
-                    self._folder.append_live(reading)
-                progress.live(Live.from_row(reading))
-            case "file":
-                self._take(word)
-            case "trial_ended" if not self._broke_off:
-                record = TrialRecord.from_line(member(word, "line", str))
+                    self._folder.append_live(asdict(report.live))
+                progress.live(report.live)
+            case FileHead():
+                self._take(report)
+            case TrialEnded() if not self._broke_off:
+                record = TrialRecord.from_line(report.line)
                 self._reset_s = None
                 self.writer.finish_elsewhere(record)
                 self._done.append(record)
-                if word.get("fetched"):
+                if report.fetched:
                     words = f"fetched from {self._far.name}, measured at {record.started_utc}"
                     progress.note(f"{record.run}: {words}")
                 progress.trial_ended(self._asked(), record)
                 self._say_notes()
 
-    def _next(self, kept: object) -> Next:
+    def _next(self, kept: str | None) -> Next:
         """The answer to `next`; one without a trial ends the other half. `kept`: fingerprint of
         what was measured there and has not come over, for which nothing is to boot."""
         trial = self._plan.controller.next(self._done)
@@ -477,14 +487,12 @@ class _Kept:
             raise NotJson("of a trial that was not asked for")
         return self._trial
 
-    def _take(self, word: Json) -> None:
-        path = [str(part) for part in member(word, "path", list)]
-        if path[1:2] != [self._asked().run_name]:
+    def _take(self, head: FileHead) -> None:
+        if head.path[1:2] != (self._asked().run_name,):
             raise NotJson("a file of another trial")
-        begun = member(word, "begun", int)
-        chunks = self._far.file(member(word, "size", int) - begun)
+        chunks = self._far.file(head.size - head.begun)
         before, self._broke_off = self._broke_off, True
-        self.writer.take(path, chunks, sha256=member(word, "sha256", str), begun=begun)
+        self.writer.take(head.path, chunks, sha256=head.sha256, begun=head.begun)
         self._broke_off = before
 
     def _manifest(self, manifest: Json) -> None:

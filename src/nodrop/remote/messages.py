@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import subprocess
 import threading
@@ -28,24 +27,25 @@ from nodrop.errors import (
 )
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.plan import PlanFacts
+from nodrop.results.trial import Live
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.processes import HOLDER_VARIABLE, HOST_VARIABLE, holder
 from nodrop.testbed.hosts.relay import LONGEST_BYTES, Frame, Frames, Held, RelayEnd
 from nodrop.testbed.hosts.ssh import SshHost
 from nodrop.testbed.images.image_cache import Image
 from nodrop.untrusted import json_text
-from nodrop.untrusted.json_text import NotJson, decode_object, one_line, shown
+from nodrop.untrusted.json_text import NotJson, decode_object, first_fault, one_line
 
 OURS = 0
-"""The channel of these words; others are the relay's."""
+"""The channel of these messages; others are the relay's."""
 PART, LAST, FILE, ALIVE = "p", "l", "f", "a"
-"""Kinds of frames: two for parts of one word, which may be longer than a frame; one for parts of a
-file; one that says nothing, sent now and then."""
+"""Kinds of frames: two for parts of one message, which may be longer than a frame; one for parts of
+a file; one that says nothing, sent now and then."""
 ALIVE_INTERVAL_S, LEASE_S = 5.0, 20.0
 """The half that measures ends if it hears nothing of the other for so long: the line may be cut,
 and no one told it. ssh says it to the other half after 15 s."""
 MOST_BYTES = 256 << 20
-"""Limit on one word, or a file's part: what comes from elsewhere is bounded."""
+"""Limit on one message: what comes from elsewhere is bounded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Next:
-    """The answer to `next`, and the word that what was sent before has been taken."""
+    """The answer to a `Request`, and the receipt for what was sent before."""
 
     order: Literal["next"] = "next"
     trial: TrialInput | None
@@ -109,10 +109,6 @@ class EndOrder:
 
 
 Order = Task | Next | EndOrder
-ORDERS: TypeAdapter[Order] = TypeAdapter(
-    Annotated[Order, Field(discriminator="order")],
-    config=ConfigDict(extra="forbid", ser_json_inf_nan="constants"),
-)
 
 
 class ErrorKind(StrEnum):
@@ -163,53 +159,166 @@ class FarError:
         return RAISED.get(self.kind, LabProblem)(one_line(self.message), hint=hint)
 
 
-ERROR: TypeAdapter[FarError] = TypeAdapter(FarError)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greeting:
+    """The first report: nodrop runs there."""
+
+    report: Literal["greeting"] = "greeting"
+    version: str
 
 
-def command(frames: Frames, order: Order) -> None:
-    _say(frames, content_of(order))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFolder:
+    """The run directory there, which words of errors may name."""
+
+    report: Literal["folder"] = "folder"
+    path: str
 
 
-def content_of(order: Order) -> bytes:
-    """The order as JSON. BadInput if it has none: a name on the command line may be any bytes."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentManifest:
+    """The manifest there; it is sent again whenever it has changed."""
+
+    report: Literal["manifest"] = "manifest"
+    manifest: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    report: Literal["note"] = "note"
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The request for the next order, which is a `Next`."""
+
+    report: Literal["request"] = "request"
+    kept: str | None = None
+    """Fingerprint of a trial that was measured there, and has not come over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStarted:
+    report: Literal["trial"] = "trial"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    report: Literal["phase"] = "phase"
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveReading:
+    report: Literal["reading"] = "reading"
+    live: Live
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileHead:
+    """A file of the trial, whose bytes follow from `begun` on."""
+
+    report: Literal["file"] = "file"
+    path: tuple[str, ...]
+    size: int
+    sha256: str
+    begun: int = 0
+    """Bytes that the other half has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialEnded:
+    report: Literal["record"] = "record"
+    line: str
+    """The record, as a line of trials.jsonl."""
+    fetched: bool = False
+    """True of a trial that an earlier sitting measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorAnswer:
+    """The findings of `nodrop doctor` there."""
+
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+    calibration: tuple[Json, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The last report."""
+
+    report: Literal["end"] = "end"
+    error: FarError | None = None
+    interrupted: bool = False
+    """A signal ended it there."""
+    findings: DoctorAnswer | None = None
+    """Null if it measured."""
+
+
+Report = (
+    Greeting
+    | RunFolder
+    | CurrentManifest
+    | Note
+    | Request
+    | TrialStarted
+    | Phase
+    | LiveReading
+    | FileHead
+    | TrialEnded
+    | Ended
+)
+
+STRICT_FORM = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
+ORDERS: TypeAdapter[Order] = TypeAdapter(
+    Annotated[Order, Field(discriminator="order")], config=STRICT_FORM
+)
+REPORTS: TypeAdapter[Report] = TypeAdapter(
+    Annotated[Report, Field(discriminator="report")], config=STRICT_FORM
+)
+
+
+def content_of(message: Order | Report) -> bytes:
+    """The message as JSON. BadInput if it has none: a name on the command line may be any bytes."""
     try:
-        return ORDERS.dump_json(order)
+        if isinstance(message, Order):
+            return ORDERS.dump_json(message)
+        return REPORTS.dump_json(message)
     except PydanticSerializationError as error:
         raise BadInput(f"cannot be sent to the receiver: {one_line(error)}") from None
 
 
-def say(frames: Frames, word: Json) -> None:
-    _say(frames, json.dumps(word, ensure_ascii=False, default=str).encode())
-
-
-def say_file(frames: Frames, word: Json, file: IO[bytes]) -> None:
-    """A word, then the bytes of a file from where it stands, as many as the word says."""
-    say(frames, word)
-    left = int(word["size"]) - int(word["begun"])
-    while left > 0 and (part := file.read(min(left, LONGEST_BYTES))):
-        frames.send(OURS, FILE, part)
-        left -= len(part)
-    if left:
-        raise LabProblem(f"{word['path']}: it became shorter while it was read")
-
-
-def _say(frames: Frames, content: bytes) -> None:
+def send(frames: Frames, message: Order | Report) -> None:
+    content = content_of(message)
     whole = max(0, len(content) - 1) // LONGEST_BYTES * LONGEST_BYTES
     frames.stream(OURS, PART, content[:whole])
     frames.send(OURS, LAST, content[whole:])
 
 
+def send_file(frames: Frames, head: FileHead, file: IO[bytes]) -> None:
+    """The head, then the bytes of the file from where it stands, as many as the head says."""
+    send(frames, head)
+    left = head.size - head.begun
+    while left > 0 and (part := file.read(min(left, LONGEST_BYTES))):
+        frames.send(OURS, FILE, part)
+        left -= len(part)
+    if left:
+        raise LabProblem(f"{'/'.join(head.path)}: it became shorter while it was read")
+
+
 class Heard:
-    """Puts words together again."""
+    """Puts messages together again."""
 
     def __init__(self) -> None:
         self._parts = bytearray()
 
-    def word(self, frame: Frame) -> bytes | None:
-        """None if it goes on."""
+    def whole(self, frame: Frame) -> bytes | None:
+        """Content of the message that ends with this frame; None if it goes on."""
         self._parts += frame.payload
         if len(self._parts) > json_text.raised(MOST_BYTES):
-            raise NotJson(f"a word of more than {json_text.said(MOST_BYTES)}")
+            raise NotJson(f"a message of more than {json_text.said(MOST_BYTES)}")
         if frame.kind != LAST:
             return None
         content, self._parts = bytes(self._parts), bytearray()
@@ -221,24 +330,16 @@ def order_of(content: bytes) -> Order:
     try:
         return ORDERS.validate_json(content)
     except ValidationError as error:
-        raise NotJson(_first_fault(error)) from None
+        raise NotJson(first_fault(error)) from None
 
 
-def error_of(end: Json) -> FarError | None:
-    """The error in the last word of the far half; None if it did what was asked."""
+def report_of(content: bytes) -> Report:
+    """The report in a message. NotJson names the first field at fault."""
+    table = decode_object(content, most_bytes=json_text.raised(MOST_BYTES))
     try:
-        return ERROR.validate_python(end["error"]) if "error" in end else None
+        return REPORTS.validate_python(table)
     except ValidationError as error:
-        raise NotJson(f"error: {_first_fault(error)}") from None
-
-
-def _first_fault(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    return one_line(": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"]))))
-
-
-def word_of(content: bytes) -> Json:
-    return decode_object(content, most_bytes=json_text.raised(MOST_BYTES))
+        raise NotJson(first_fault(error)) from None
 
 
 WAITING = 64
@@ -279,34 +380,38 @@ class Far:
         ]
 
     def greeted(self) -> None:
-        """Waits for its first word. LabProblem, in one sentence, if it does not run or is of
+        """Waits for its greeting. LabProblem, in one sentence, if it does not run or is of
         another version."""
         try:
-            word = self.word()
+            first = self.report()
         except LabProblem as problem:
             words = self._stuck() or f"nodrop cannot run there{self._last()}"
             raise LabProblem(f"{self.name}: {words}") from problem
-        if word.get("event") != "hello":
-            raise LabProblem(f"{self.name}: nodrop there says {shown(word.get('event'))} at first")
+        if not isinstance(first, Greeting):
+            raise LabProblem(f"{self.name}: nodrop there sends a {first.report} at first")
 
     def order(self, order: Order) -> None:
         with suppress(OSError):  # it has ended: that is heard
-            command(self._frames, order)
+            send(self._frames, order)
 
     def end(self, number: int) -> None:
         """Orders it to end by this signal, and to undo. One that hangs may not take the word."""
         self._end_by_s = time.monotonic() + UNDO_S
         threading.Thread(target=self.order, args=(EndOrder(signal=number),), daemon=True).start()
 
-    def word(self) -> Json:
-        """The next one. LabProblem if it has ended, or is stuck."""
+    def report(self) -> Report:
+        """The next one. LabProblem if it makes no sense, or the half has ended, or is stuck."""
         while True:
             kind, content = self._next()
             if kind != FILE:
-                return word_of(content)
+                try:
+                    return report_of(content)
+                except NotJson as error:
+                    words = f"what it says makes no sense: {error}"
+                    raise LabProblem(f"{self.name}: {words}") from None
 
     def file(self, size: int) -> Iterator[bytes]:
-        """Content of a file, which follows the word that announces it."""
+        """Content of a file, which follows its head."""
         while size > 0:
             kind, content = self._next()
             if kind != FILE or len(content) > size:
@@ -359,12 +464,12 @@ class Far:
                     continue
                 elif frame.kind == FILE:
                     self._came.put((FILE, frame.payload))
-                elif (content := self._heard.word(frame)) is not None:
+                elif (content := self._heard.whole(frame)) is not None:
                     self._came.put((LAST, content))
         self._ended.set()
         try:
             self._relay.close()
-        finally:  # or who waits for a word would wait for ever
+        finally:  # or who waits for a report would wait for ever
             self._came.put(None)
 
     def _received(self) -> Frame | None:

@@ -18,7 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+from pydantic import TypeAdapter, ValidationError
 
 from nodrop.errors import LabProblem
 from nodrop.measure.controllers.blocks import TrialInput
@@ -84,17 +86,16 @@ class Kept:
     run: str
     line: str
     """The trial's record, as one line."""
-    files: Mapping[str, Sequence[Any]]
-    """All of them, as of `Begun`."""
+    files: Begun
+    """All of them."""
     below: str
     """The run directory that it lies in as long as its run goes on, in the folder of the run."""
 
-    @property
-    def whole_files(self) -> Begun:
-        return {path: (size, sha256) for path, (size, sha256) in self.files.items()}
-
     def whole(self, directory: Path) -> bool:
-        return begun_of(directory, self.run) == self.whole_files
+        return begun_of(directory, self.run) == self.files
+
+
+KEPT: TypeAdapter[Kept] = TypeAdapter(Kept)
 
 
 class Untaken:
@@ -137,7 +138,7 @@ class Untaken:
             asked=fingerprint(asked, str(manifest["plan_sha256"])),
             run=record.run,
             line=record.to_line(),
-            files={path: [*facts] for path, facts in files.items()},
+            files=files,
             below=str(directory.relative_to(self._folder)),
         )
         with suppress(OSError):
@@ -152,7 +153,7 @@ class Untaken:
 
 def read(directory: Path) -> Kept:
     """FOUND_BAD if it cannot be read."""
-    found = Kept(**json.loads(Folder(directory).read(f"{MARKER}.json")))
+    found = KEPT.validate_json(Folder(directory).read(f"{MARKER}.json"))
     safe_name(found.run)
     return found
 
@@ -245,6 +246,8 @@ def _to_disk(top: Path, *, deep: bool = True) -> None:
 
 
 UNDO_TIMEOUT_S = 300.0
+UNDONE: TypeAdapter[list[UndoReport]] = TypeAdapter(list[UndoReport])
+"""The answer of `main` on a host."""
 
 
 def undone_on(host: SshHost, *, everything: bool) -> Sequence[UndoReport]:
@@ -255,14 +258,14 @@ def undone_on(host: SshHost, *, everything: bool) -> Sequence[UndoReport]:
     try:
         return [
             UndoReport(
-                label=one_line(said["label"]),
-                done=[f"{host.name}: {one_line(words)}" for words in said["done"]],
-                failed=[f"{host.name}: {one_line(words)}" for words in said["failed"]],
-                goes_on=[f"{host.name}: {one_line(words)}" for words in said["goes_on"]],
+                label=one_line(report.label),
+                done=[f"{host.name}: {one_line(words)}" for words in report.done],
+                failed=[f"{host.name}: {one_line(words)}" for words in report.failed],
+                goes_on=[f"{host.name}: {one_line(words)}" for words in report.goes_on],
             )
-            for said in decode(done.stdout)
+            for report in UNDONE.validate_python(decode(done.stdout))
         ]
-    except (NotJson, KeyError, TypeError):
+    except (NotJson, ValidationError):
         words = one_line(done.stderr or done.stdout) or f"status {done.returncode}"
         raise LabProblem(f"{host.name}: cannot undo there: {words}") from None
 

@@ -16,9 +16,12 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from nodrop.errors import BadInput, LabProblem
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 # Foreign words as text, on whatever they are shown: names of traces, rules and hosts are written by
 # anybody, and a terminal obeys some of them. What does not make sense raises one error that names
@@ -258,6 +261,12 @@ def counted(table: Mapping[str, Any], name: str) -> int:
     if found < 0:
         raise NotJson(f"{name}: {found} is negative")
     return found
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first field at fault, and what is wrong with it."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return one_line(": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"]))))
 
 
 def shown(value: Any) -> str:
