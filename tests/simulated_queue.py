@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from nodrop.ledger.level import QueueLevel
 from nodrop.measure.controllers.blocks import TrialInput
-from nodrop.results.records import QueueLevel
 from nodrop.results.trial import Ramp, Searched, TrialRecord
 from tests.made import outcome_runs
 

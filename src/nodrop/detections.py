@@ -8,11 +8,13 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import PlainSerializer, TypeAdapter
 
 from nodrop.config.units import count_of
 from nodrop.errors import LabProblem
@@ -118,7 +120,7 @@ Unit = tuple[str, str]
 class FoundDetections:
     """Detections of one trial, or of the SUT's own reading of the trace."""
 
-    units: frozenset[Unit]
+    units: Annotated[frozenset[Unit], PlainSerializer(sorted)]
     classes: Mapping[str, str] = field(default_factory=dict)
     """`gid:sid` → the class of the signature."""
     names: Mapping[str, str] = field(default_factory=dict)
@@ -134,13 +136,6 @@ class FoundDetections:
 
     def without(self, rules: Set[str]) -> FoundDetections:
         return replace(self, units=frozenset(u for u in self.units if u[0] not in rules))
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "units": sorted(map(list, self.units))}
-
-    @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> FoundDetections:
-        return cls(**{**said, "units": frozenset((sid, where) for sid, where in said["units"])})
 
 
 def read_found(
@@ -277,21 +272,11 @@ class Baseline:
             )
         return "; ".join(filter(None, (said, self.why)))
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "offline": None if self.offline is None else self.offline.to_json(),
-            "live": [one.to_json() for one in self.live],
-            "why": self.why,
-        }
 
-    @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Baseline:
-        offline = said["offline"]
-        return cls(
-            offline=None if offline is None else FoundDetections.from_json(offline),
-            live=[FoundDetections.from_json(one) for one in said["live"]],
-            why=said["why"],
-        )
+@cache
+def kept_baselines() -> TypeAdapter[Baseline]:
+    """A baseline as it is kept in a file."""
+    return TypeAdapter(Baseline)
 
 
 def compared(

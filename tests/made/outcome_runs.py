@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nodrop.ledger.balance import Ledger, balance, ledger_to_json
+from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import CUT, SOCKET_RING, Account, Class, Hop, Outcome, outcome_of
+from nodrop.results.ledger_file import ledger_to_json
 from nodrop.results.records import FLAT
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter, plan_sha256

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from nodrop.ledger.balance import Ledger, ledger_to_json
+from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Class, Problem, Reason
 from nodrop.ledger.imbalance import BusyThread, Running
 from nodrop.ledger.over_time import Losses
@@ -22,8 +22,9 @@ from nodrop.ledger.sender import Sending
 from nodrop.ledger.thread_times import ThreadInterval, ThreadTime, ThreadTimeline
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.results.layout import TrialFolder
+from nodrop.results.ledger_file import ledger_to_json
 from nodrop.results.records import PacketBooks
-from nodrop.results.trial import Offered, Thread, TrialRecord
+from nodrop.results.trial import Offered, TrialRecord
 from nodrop.results.writer import RunWriter, plan_sha256
 from tests.made.judged import judged
 from tests.made.made_books import PACKETS, books
@@ -499,7 +500,7 @@ class _Trial:
         if self.place and sending and sending.duration_s:
             found |= self._costs(self.place, sending.duration_s, run)
         if busiest:
-            found["busiest_thread"] = Thread(name=busiest.name, cpu_ratio=busiest.cpu_ratio)
+            found["busiest_thread"] = busiest
         started = STARTED + timedelta(seconds=9 * self.index)
         envelope = {
             "cell": dict(self.cell),

@@ -16,7 +16,8 @@ from nodrop.audit import spread_kinds as spread
 from nodrop.audit.port_kinds import not_parted
 from nodrop.audit.real_flows import watched
 from nodrop.audit.world import AuditFinding, Costs, JudgedSnapshot, Kind, PortRole
-from nodrop.results.records import Model, NotNegative
+from nodrop.ledger.quantities import NotNegative
+from nodrop.results.records import Model
 from nodrop.sensor.snapshot import Missing
 from nodrop.testbed.hosts.api import Host
 

@@ -25,6 +25,7 @@ from nodrop.capacity.words import bounds_words, causes_words, disagreeing, from_
 from nodrop.config.asked import SEARCHING, search_command
 from nodrop.config.units import noun, parse_cpus
 from nodrop.findings.load_words import apart, written
+from nodrop.ledger.imbalance import SutThread
 from nodrop.ledger.level import ROOMY_SLOTS
 from nodrop.report import escape
 from nodrop.report.loads import Ladder, always_void, ladders, places_of, share
@@ -42,7 +43,7 @@ from nodrop.results.capacity import (
     Sure,
 )
 from nodrop.results.other_records import states
-from nodrop.results.trial import SutThread, TrialRecord
+from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import runs_needed, upper_bound
 from nodrop.untrusted.json_text import table_in, tables_in, value_in
 

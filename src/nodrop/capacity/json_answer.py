@@ -16,8 +16,9 @@ from pydantic import Field
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.words import answer_sentences, soak_evidence, soak_words
+from nodrop.ledger.quantities import Count
 from nodrop.results.capacity import Card, Forecast, SoakAnswer
-from nodrop.results.records import Count, LoadWindow, Model
+from nodrop.results.records import LoadWindow, Model
 from nodrop.results.trial import TrialRecord
 
 

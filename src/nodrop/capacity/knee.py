@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 from nodrop.answer.finding import WORDS
 from nodrop.capacity.tried import by_detections, judged_ratio
-from nodrop.ledger.imbalance import ThreadRole
+from nodrop.ledger.imbalance import SutThread, ThreadRole
 from nodrop.report import escape, numbers
-from nodrop.results.trial import SutThread, TrialRecord, mark_of
+from nodrop.results.trial import TrialRecord, mark_of
 
 
 def workers_of(record: TrialRecord) -> list[SutThread]:
     """Capture threads, the one that lost most first, else the busiest."""
     found = [t for t in record.threads if t.role in (ThreadRole.WORKER, ThreadRole.RECEIVE)]
     found.sort(key=lambda t: (t.dropped_packets or 0, t.cpu_ratio or 0.0), reverse=True)
-    return [t.model_copy(update={"name": escape.plain(t.name, longest=60)}) for t in found]
+    return [replace(t, name=escape.plain(t.name, longest=60)) for t in found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

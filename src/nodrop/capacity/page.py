@@ -21,6 +21,7 @@ from nodrop.capacity.tried import judged_ratio
 from nodrop.capacity.words import shown_fit
 from nodrop.config.units import parse_cpus
 from nodrop.findings.load_words import UNITS
+from nodrop.ledger.imbalance import SutThread
 from nodrop.report import escape, numbers
 from nodrop.report.bounded import MOST_ROWS, more_words, told
 from nodrop.report.chart import OUTCOMES, Chart, Mark, Pane, Plot, Scale, cut, outcome_key, sign
@@ -30,7 +31,6 @@ from nodrop.report.story import Story
 from nodrop.report.timeline import timeline
 from nodrop.report.trials import StoredTrial
 from nodrop.results.capacity import Card, Sure
-from nodrop.results.trial import SutThread
 from nodrop.stats.loss_curve import LossCurve, NoCurve
 
 ROW = 24

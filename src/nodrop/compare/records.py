@@ -13,7 +13,8 @@ from pydantic import Field, JsonValue, ValidationError
 
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
-from nodrop.results.records import Count, Model
+from nodrop.ledger.quantities import Count
+from nodrop.results.records import Model
 from nodrop.results.trial import SIGNS
 from nodrop.untrusted.folder import read_file
 from nodrop.untrusted.json_text import NotJson, decode_object

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from nodrop.ledger.hops import (
     ADDING,
@@ -26,7 +25,6 @@ from nodrop.ledger.hops import (
     Account,
     Class,
     Hop,
-    Place,
 )
 
 # Bytes beside packets: if packets were swapped for as many others, their bytes give it away.
@@ -319,114 +317,3 @@ def _of_the_wire(start: Hop, end: Hop, missing: int) -> Account:
         ),
         place=PATH,
     )
-
-
-def ledger_to_json(ledger: Ledger) -> dict[str, Any]:
-    """The record in ledger.json: hops and accounts are the facts; steps and totals follow from
-    them."""
-    return {
-        "hops": [
-            {
-                "name": h.name,
-                "packets": h.packets,
-                "bytes": h.bytes,
-                "counter": h.counter,
-                "wire": h.wire,
-                "look_at": h.look_at,
-            }
-            for h in ledger.hops
-        ],
-        "accounts": [
-            {
-                "into": a.into,
-                "kind": a.kind.value,
-                "name": a.name,
-                "packets": a.packets,
-                "bytes": a.bytes,
-                "bytes_between": None if a.bytes_between is None else [*a.bytes_between],
-                "counter": a.counter,
-                "evidence": a.evidence,
-                "knob": a.knob,
-                "place": a.place.name if a.place else "",
-                "details": [[name, number] for name, number in a.details],
-            }
-            for a in ledger.accounts
-        ],
-        "steps": [
-            {
-                "from": s.start.name,
-                "into": s.end.name,
-                "over": list(s.over),
-                "residual_packets": s.residual_packets,
-            }
-            for s in ledger.steps
-        ],
-        "byte_steps": [
-            {
-                "from": s.start.name,
-                "into": s.end.name,
-                "residual_bytes": s.residual_bytes,
-                "slack_bytes": s.slack_bytes,
-            }
-            for s in ledger.byte_steps
-        ],
-        "longest_frame_bytes": ledger.longest_frame_bytes,
-        "totals": {kind.value: packets for kind, packets in ledger.totals.items()},
-        "residual_packets": ledger.residual_packets,
-        "closed": ledger.closed,
-    }
-
-
-def ledger_from_json(found: dict[str, Any]) -> Ledger:
-    """Balances the recorded facts again: a ledger is believed if it adds up, not on its word.
-
-    KeyError, TypeError or ValueError if it is damaged.
-    """
-    hops = [
-        Hop(
-            name=str(h["name"]),
-            packets=_number_or_none(h["packets"]),
-            counter=str(h["counter"]),
-            wire=bool(h.get("wire", False)),
-            bytes=_number_or_none(h.get("bytes")),
-            look_at=str(h.get("look_at", "")),
-        )
-        for h in found["hops"]
-    ]
-    accounts = [
-        Account(
-            into=str(a["into"]),
-            kind=Class(a["kind"]),
-            name=str(a["name"]),
-            packets=_number(a["packets"]),
-            bytes=_number_or_none(a.get("bytes")),
-            bytes_between=_two_numbers(a.get("bytes_between")),
-            counter=str(a["counter"]),
-            evidence=str(a.get("evidence", "")),
-            knob=str(a.get("knob", "")),
-            place=Place(name=str(a["place"]), owner=None) if a.get("place") else None,
-            details=tuple((str(name), _number(number)) for name, number in a.get("details", [])),
-        )
-        for a in found["accounts"]
-    ]
-    given = [a for a in accounts if a.name not in (PATH_LOST, PATH_FOREIGN)]
-    return balance(
-        hops, given, longest_frame_bytes=_number_or_none(found.get("longest_frame_bytes"))
-    )
-
-
-def _number(found: Any) -> int:
-    if type(found) is not int:
-        raise TypeError(f"{found!r} is not a whole number")
-    return found
-
-
-def _number_or_none(found: Any) -> int | None:
-    return None if found is None else _number(found)
-
-
-def _two_numbers(found: Any) -> tuple[int, int] | None:
-    if found is None:
-        return None
-    least, most = found
-    return _number(least), _number(most)

@@ -11,6 +11,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer
+
+from nodrop.ledger.quantities import Count, Signed
 
 # Why a trial is not a measurement, and what it is then: a failure of the SUT, or void.
 
@@ -422,21 +427,31 @@ PATH_FOREIGN = "path_foreign"
 """The two accounts a `wire` hop derives from its counters."""
 
 
+def _named(name: object) -> object:
+    return Place(name=name, owner=None) if isinstance(name, str) and name else name or None
+
+
+PlaceByName = Annotated[
+    Place | None, BeforeValidator(_named), PlainSerializer(lambda place: str(place or ""))
+]
+"""A place, of which a file has the name alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
     """A place that counted packets during one trial."""
 
     name: str
     """intended, sent, tx_nic, rx_nic, socket, decoded; setups add theirs (macvtap, guest_nic …)."""
-    packets: int | None
+    packets: Count | None
     """None = nothing there can be read ("not visible from the host")."""
+    bytes: Signed | None = None
+    """Bytes of whole Ethernet frames without their check sequence; None = the hop counts other
+    bytes, or none. Where packets are sent: bytes of the frames that the kernel took."""
     counter: str
     """The counter that was read, e.g. "rx_packets of ndrx0 (rtnl_link_stats64)"."""
     wire: bool = False
     """The way to this hop is a cable: what is missing here was lost on it, by definition."""
-    bytes: int | None = None
-    """Bytes of whole Ethernet frames without their check sequence; None = the hop counts other
-    bytes, or none. Where packets are sent: bytes of the frames that the kernel took."""
     look_at: str = ""
     """Stages that may take packets on the way to this hop and count none: named beside a
     difference, and never in place of one."""
@@ -451,21 +466,21 @@ class Account:
     kind: Class
     name: str
     """<direction>_<event>_<reason>, as in `DEFINITIONS`; a plugin's own is not there."""
-    packets: int
+    packets: Count
     """Always >= 0; `ADDING` classes put packets into the next hop, the others take them out."""
+    bytes: Signed | None = None
+    """Bytes of these packets, among the bytes of the hop before; None = not counted. In
+    `BYTES_ALONE` classes: the bytes that were taken off or put on."""
+    bytes_between: tuple[Signed, Signed] | None = None
+    """The least and the most that `bytes` can be by the lengths of the trace's frames; None =
+    nothing is known of them, or `bytes` is."""
     counter: str
     evidence: str = ""
     knob: str = ""
     """The setting with which a user can change `packets`."""
-    place: Place | None = None
+    place: PlaceByName = None
     """The place where they died; None = on the way into the hop."""
-    bytes: int | None = None
-    """Bytes of these packets, among the bytes of the hop before; None = not counted. In
-    `BYTES_ALONE` classes: the bytes that were taken off or put on."""
-    bytes_between: tuple[int, int] | None = None
-    """The least and the most that `bytes` can be by the lengths of the trace's frames; None =
-    nothing is known of them, or `bytes` is."""
-    details: tuple[tuple[str, int], ...] = field(default=())
+    details: tuple[tuple[str, Signed], ...] = field(default=())
     """Numbers that make up `packets`, e.g. fragments absorbed and datagrams given back."""
 
 

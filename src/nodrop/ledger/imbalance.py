@@ -8,10 +8,14 @@ from enum import StrEnum
 from itertools import product
 from math import log, sqrt
 from statistics import median
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from nodrop.config.units import noun
 from nodrop.ledger.filling import Filling
 from nodrop.ledger.over_time import Losses, Served
+from nodrop.ledger.quantities import PART, AtLeastOne, Count, NotNegative, Packets, Text
 from nodrop.ledger.thread_times import Spans, ThreadTime, ThreadTimeline
 
 # The reason why work falls unevenly to threads that share it by flow, judged from the flows'
@@ -25,14 +29,16 @@ RARE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowShares:
-    """How the packets of a load fall to its flows."""
+    """How the packets of the load fall to its flows."""
 
-    flows: int
-    effective_flows: float
-    """Flows of equal size that would spread over threads as unevenly."""
-    largest_ratio: float
+    __pydantic_config__: ClassVar = PART
+
+    flows: Count
+    effective_flows: AtLeastOne
+    """Number of flows of equal size that would spread over threads as unevenly."""
+    largest_ratio: Annotated[float, Field(strict=True, gt=0, le=1)]
     """Share of the packets in the largest flow."""
-    same_copies: float = 1.0
+    same_copies: AtLeastOne = 1.0
     """Copies of each flow that were sent as the same flow."""
 
     @property
@@ -152,30 +158,33 @@ class ThreadRole(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadBooks:
-    """One thread of the SUT. None = the SUT does not count it for this thread, or the thread was
-    not watched."""
+class SutThread:
+    """Counts of one thread of the SUT, and where its time went. Null = the thread does not count
+    that, or it was not watched."""
 
-    name: str
+    __pydantic_config__: ClassVar = PART
+
+    name: Text
     """The SUT's name for the thread; with several instances `0:W#01`."""
-    role: ThreadRole | None
-    captured_packets: int | None
+    role: Text | None = None
+    """receive, worker, flow manager, other; null if the SUT has no role for it."""
+    captured_packets: Packets | None = None
     """The kernel had for its socket, those that found no room included."""
-    dropped_packets: int | None
-    decoded_packets: int | None
-    flows: int | None
+    dropped_packets: Packets | None = None
+    decoded_packets: Packets | None = None
+    flows: Count | None = None
     """Flows that the thread began to follow."""
-    cpu_ratio: float | None
+    cpu_ratio: NotNegative | None = None
     """Share of one CPU, while the load was offered."""
-    wait_ratio: float | None
-    """Share of the time of the load in which the thread was ready, and other threads had the
-    CPU."""
+    wait_ratio: NotNegative | None = None
+    """Share of the time of the load in which the thread was ready to run, and its CPU had other
+    work."""
 
 
 COUNTED = ("captured_packets", "dropped_packets", "decoded_packets")
 
 
-def unexplained_packets(threads: Sequence[ThreadBooks], whole: Mapping[str, int | None]) -> int:
+def unexplained_packets(threads: Sequence[SutThread], whole: Mapping[str, int | None]) -> int:
     """Captured less dropped and decoded of each thread with a socket, and the SUT's own figures
     (`whole`, by the names of COUNTED) less the sums of its threads: all without their signs."""
     found = sum(
@@ -230,8 +239,10 @@ WINDOW_NS = 1_000_000_000
 class BusyThread:
     """The SUT's busiest thread while the load was offered."""
 
-    name: str
-    cpu_ratio: float
+    __pydantic_config__: ClassVar = PART
+
+    name: Text
+    cpu_ratio: NotNegative
     """Share of one CPU."""
 
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import ClassVar
+
+from nodrop.ledger.quantities import PART, Count, NotNegative, Seconds
 
 HEADER_BYTES = 82
 """Approximate bytes that a packet takes in a block of a TPACKET_V3 ring beside its frame: struct
@@ -58,31 +61,38 @@ ROOMY_SLOTS = 32_768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FullestLevel:
-    """Level of the ring that came nearest to its limit, or went furthest beyond it."""
+class QueueLevel:
+    """Level of the SUT's capture ring that came nearest to its limit, or went furthest beyond."""
 
-    rings: int
-    """Rings that were watched."""
-    slots: int
+    __pydantic_config__: ClassVar = PART
+
+    rings: Count
+    """Capture rings that were watched."""
+    slots: Count
     """Packets that fit into it, as its blocks were filled when it was fullest."""
-    highest_packets: int
-    highest_ratio: float
+    highest_packets: Count
+    highest_ratio: NotNegative
     """Frames or blocks in use of all, when it was fullest."""
-    at_s: float
+    at_s: Seconds
     """The moment at which the rings were fullest, after the first packet sent."""
-    above_half_s: float
-    above_ninety_s: float
-    lost_packets: int
+    trace_s: Seconds | None = None
+    """Moment of `at_s` by the clock of the trace; null if that is not known."""
+    above_half_s: Seconds
+    """Seconds in which more than half of it was in use."""
+    above_ninety_s: Seconds
+    lost_packets: Count
     """Packets that found it full."""
-    excess: float
-    """(Highest level + lost) / slots."""
-    looks: int
-    longest_gap_s: float
+    excess: NotNegative
+    """(Highest level + lost) / slots: 1 at the limit of what the ring holds."""
+    looks: Count
+    longest_gap_s: Seconds
     """Longest time between two looks."""
-    fits_times: float | None = None
-    """Multiple of the load that the rings just hold, by the trial's twin; None = not known."""
-    roomy_fits_times: float | None = None
-    """Multiple of the load that rings of `ROOMY_SLOTS` just hold; None also of rings as large."""
+    fits_times: NotNegative | None = None
+    """Multiple of this load that the rings just hold on an undisturbed host, as a queue with the
+    costs of this trial's packets predicts it (ledger/twin.py); null if that queue does not show
+    what the trial showed."""
+    roomy_fits_times: NotNegative | None = None
+    """Multiple of this load that a ring of 32,768 packets just holds."""
 
 
 def level(
@@ -91,7 +101,7 @@ def level(
     span_ns: tuple[int, int],
     dropped: int | None,
     mean_frame_bytes: float,
-) -> FullestLevel | None:
+) -> QueueLevel | None:
     """Level within a span of time; None if no look fell into it. `dropped`: packets that found any
     ring full, as the SUT counts them at rest. The looks share them out, as a ring's own count lacks
     what came just before its owner read it."""
@@ -128,12 +138,12 @@ def _peak(ring: RingLooks) -> RingLook:
 
 def _of_ring(
     ring: RingLooks, lost: int, rings: int, begin_ns: int, mean_frame_bytes: float
-) -> FullestLevel:
+) -> QueueLevel:
     peak, looks = _peak(ring), ring.looks
     slots = ring.slots or _slots_of_blocks(ring, peak, mean_frame_bytes)
     highest = max(peak.packets, 1 if peak.full else 0)
     used = peak.full / ring.places
-    return FullestLevel(
+    return QueueLevel(
         rings=rings,
         slots=slots,
         highest_packets=highest,

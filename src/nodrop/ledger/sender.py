@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from nodrop.config.units import noun
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Class, Problem, Reason, WaitsFor
 from nodrop.ledger.over_time import Losses, SenderBurst
+from nodrop.ledger.quantities import PART, Count, NotNegative, Seconds, Text
 
 KNOBS = "systemd CPUQuota=, docker --cpus, Kubernetes limits.cpu"
 
@@ -18,15 +20,17 @@ DISTURBS = "will disturb: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
-    """One control group's, and how often it was used up since some moment."""
+    """A CPU quota around nodrop itself, and how often it was used up since some moment."""
 
-    group: str
-    """Folder of the group."""
-    cpus: float
+    __pydantic_config__: ClassVar = PART
+
+    group: Text
+    """Folder of the control group."""
+    cpus: NotNegative
     """CPU time per time that all programs of the group may have."""
-    periods: int
-    throttled_periods: int
-    throttled_s: float
+    periods: Count
+    throttled_periods: Count
+    throttled_s: Seconds
     """Time in which programs of the group were not let run, summed over CPUs."""
 
     @property

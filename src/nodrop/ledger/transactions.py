@@ -8,32 +8,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Self
-
-from pydantic import Field, NonNegativeFloat
+from typing import ClassVar, Self
 
 from nodrop.config.units import count_of, noun
 from nodrop.ledger.hops import Problem, Reason, outcome_of
 from nodrop.ledger.over_time import LEAST_S
+from nodrop.ledger.quantities import PART, Count, NotNegative
 from nodrop.ledger.sender import SenderLimits, Sending, problems_of_the_sender
 from nodrop.ledger.verdict import Verdict, percent
-
-MOST = 2**63 - 1
-"""Largest count of a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
     """Percentiles of a time, in microseconds."""
 
-    # A record holds a table of them.
-    __pydantic_config__: ClassVar = {"strict": False, "allow_inf_nan": False}
+    __pydantic_config__: ClassVar = PART
 
-    count: Annotated[int, Field(ge=0, le=MOST)]
-    p50_us: NonNegativeFloat
-    p90_us: NonNegativeFloat
-    p99_us: NonNegativeFloat
-    max_us: NonNegativeFloat
+    count: Count
+    p50_us: NotNegative
+    p90_us: NotNegative
+    p99_us: NotNegative
+    max_us: NotNegative
 
     @classmethod
     def of(cls, *, count: int, p50: float, p90: float, p99: float, max: float) -> Self | None:

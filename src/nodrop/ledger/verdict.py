@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from nodrop.config.units import count_of, noun
 from nodrop.ledger.balance import Ledger
@@ -12,6 +12,7 @@ from nodrop.ledger.cause import ThreadCause, causes_of, lost_to_steal
 from nodrop.ledger.hops import CUT, Account, Class, Outcome, Place, Problem, Reason, outcome_of
 from nodrop.ledger.imbalance import Running
 from nodrop.ledger.over_time import Losses, ServicePace, WorkedOff, pace
+from nodrop.ledger.quantities import PART, Text
 from nodrop.ledger.sender import (
     NAMED_RATIO,
     SenderLimits,
@@ -26,12 +27,15 @@ mention them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecoderRemark:
-    """Packets that the decoder has, but not whole, or not in order."""
+class Remark:
+    """Packets that the SUT decoded, but not whole, or that it calls broken, or left out of its
+    streams for their checksum."""
+
+    __pydantic_config__: ClassVar = PART
 
     about: Literal["cut", "invalid", "checksum"]
-    words: str
-    knob: str = ""
+    words: Text
+    knob: Text = ""
     """The setting that affects these packets."""
 
     def __str__(self) -> str:
@@ -62,7 +66,7 @@ class Verdict:
     """How fast it was seen to serve; None if nothing watched it."""
     lost_at: Mapping[Place, int] = field(default_factory=dict)
     """Lost packets per place, the most first."""
-    remarks: tuple[DecoderRemark, ...] = ()
+    remarks: tuple[Remark, ...] = ()
     """Remarks on packets beside the loss, which are no loss."""
 
     @property
@@ -175,7 +179,7 @@ def _of_the_books(ledger: Ledger | None, *, explained: bool) -> list[Problem]:
     return found
 
 
-def _remarks(ledger: Ledger) -> Iterator[DecoderRemark]:
+def _remarks(ledger: Ledger) -> Iterator[Remark]:
     decoded = next((hop for hop in ledger.hops if hop.name == "decoded"), None)
     for account in ledger.accounts if decoded and decoded.packets else ():
         assert decoded is not None and decoded.packets
@@ -190,16 +194,16 @@ def _remarks(ledger: Ledger) -> Iterator[DecoderRemark]:
                 lacks = f"between {least:,} and {most:,}" if at_least else f"{least:,}"
                 share = percent(least / (decoded.bytes + least))
                 words += f", which took {lacks} bytes ({at_least}{share})"
-            yield DecoderRemark(about="cut", words=words, knob=account.knob)
+            yield Remark(about="cut", words=words, knob=account.knob)
         if account.kind is Class.INVALID and account.packets:
             words = f"the decoder calls {of_decoded} invalid{evidence}"
-            yield DecoderRemark(about="invalid", words=words, knob=account.knob)
+            yield Remark(about="invalid", words=words, knob=account.knob)
         if account.kind is Class.CHECKSUM and account.packets >= INVALID_NAMED * decoded.packets:
             words = f"{of_decoded} had a wrong TCP checksum"
-            yield DecoderRemark(about="checksum", words=words, knob=account.knob)
+            yield Remark(about="checksum", words=words, knob=account.knob)
 
 
-def _of_the_trial(remark: DecoderRemark, ledger: Ledger | None) -> bool:
+def _of_the_trial(remark: Remark, ledger: Ledger | None) -> bool:
     """A few packets that the decoder calls invalid are in every real trace, and in every trial of
     it: the answer says so once, and so of wrong checksums."""
     decoded = next((h.packets for h in ledger.hops if h.name == "decoded"), 0) if ledger else 0

@@ -14,19 +14,19 @@ from typing import Protocol
 from nodrop.detections import Baseline, FoundDetections
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Problem
-from nodrop.ledger.imbalance import FlowShares, Running, ThreadBooks
-from nodrop.ledger.level import FullestLevel
+from nodrop.ledger.imbalance import FlowShares, Running, SutThread
+from nodrop.ledger.level import QueueLevel
 from nodrop.ledger.over_time import Busy, Losses, WorkedOff
 from nodrop.ledger.sender import Quota
 from nodrop.ledger.transactions import Latency, Messages
 from nodrop.ledger.verdict import Verdict
 from nodrop.measure.busy import Tell
 from nodrop.measure.cells import Cell, Table
-from nodrop.measure.packets.instances import Instance, PortPackets
+from nodrop.measure.packets.instances import Instance
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.sampling import Usage
 from nodrop.results.layout import TrialFolder
-from nodrop.results.records import LoadWindow
+from nodrop.results.records import LoadWindow, Port
 from nodrop.results.trial import Program
 from nodrop.testbed.hosts.api import HostProcess, Json
 from nodrop.testbed.hosts.processes import usage
@@ -87,7 +87,7 @@ class PacketsSeen:
     worked_off: WorkedOff | None = None
     losses: tuple[Losses, ...] | None = None
     """Intervals in which the SUT's threads lost packets, by its own counters; None = not known."""
-    threads: Sequence[ThreadBooks] | None = None
+    threads: Sequence[SutThread] | None = None
     """Books of the SUT's threads."""
     flow_sizes: FlowShares | None = None
     """Flow sizes of the load."""
@@ -95,12 +95,12 @@ class PacketsSeen:
     window: LoadWindow | None = None
     """Window of the trace that was sent; None if the load names none."""
     running: Running | None = None
-    level: FullestLevel | None = None
+    level: QueueLevel | None = None
     """Level of the SUT's fullest capture ring; None = no ring could be read."""
     ledger: Ledger | None = None
     instances: Sequence[Instance] = ()
     """Own part of the books of each instance, if several share the packets."""
-    ports: Sequence[PortPackets] = ()
+    ports: Sequence[Port] = ()
     """Packets of each of the SUT's ports, if several share the packets."""
 
 

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from nodrop import plugins
 from nodrop.config.lab_file import LabSource, load_lab
 from nodrop.config.units import count_of
-from nodrop.detections import Baseline, FoundDetections, keep
+from nodrop.detections import Baseline, FoundDetections, keep, kept_baselines
 from nodrop.errors import LabProblem, TrialFailed, interrupts
 from nodrop.ledger.hops import Class
 from nodrop.measure.api import Measurer, Trial
@@ -79,8 +79,8 @@ class Baselines:
         key = self._key(cell, sut, load)
         path = cache_folder() / "baselines" / f"{key}.json"
         if key not in self._known and path.is_file():
-            kept = json.loads(read_file(path, most_bytes=LONGEST_KEPT))
-            self._known[key] = Baseline.from_json(kept)
+            kept = read_file(path, most_bytes=LONGEST_KEPT)
+            self._known[key] = kept_baselines().validate_json(kept)
         if key not in self._known:
             phase("baseline")
             self._known[key] = found = self._measured(cell, sut, load)
@@ -88,7 +88,7 @@ class Baselines:
                 self._noted.add(words)  # each load of a search by replicas has a baseline
                 self._note(f"baseline: {words}")
             if len(found.live) == LIVE_TRIALS and found.offline is not None:
-                keep(path, found.to_json())
+                keep(path, kept_baselines().dump_python(found, mode="json"))
         return self._known[key]
 
     def _key(self, cell: Cell, sut: Detecting, load: Table) -> str:

@@ -22,7 +22,7 @@ from nodrop.ledger.imbalance import (
     Arrivals,
     FlowShares,
     Running,
-    ThreadBooks,
+    SutThread,
     ThreadRole,
     lost_beyond_steal,
     times,
@@ -428,7 +428,7 @@ def thread_books(
     seen: ThreadTimeline,
     span: tuple[int, int],
     polls: bool = False,
-) -> Sequence[ThreadBooks]:
+) -> Sequence[SutThread]:
     """Books of the SUT's threads: those that count come first, as the SUT lists them, then others
     that it has a role for. The time that a thread polled for packets is not told apart from work:
     its share of a CPU is not known."""
@@ -445,7 +445,7 @@ def thread_books(
         role = sut.role(_of_instance(name))
         spins = polls and role in (ThreadRole.RECEIVE, ThreadRole.WORKER)
         found.append(
-            ThreadBooks(
+            SutThread(
                 name=name,
                 role=role,
                 **{ours: counted.get(theirs) for ours, theirs in _COUNTERS.items()},

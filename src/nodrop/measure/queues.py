@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from nodrop.ledger.level import ROOMY_SLOTS, FullestLevel, RingLook, RingLooks
+from nodrop.ledger.level import ROOMY_SLOTS, QueueLevel, RingLook, RingLooks
 from nodrop.ledger.thread_times import TAKEN, Spans, ThreadTimeline, Went, each_interval
 from nodrop.ledger.twin import (
     QUEUED,
@@ -165,7 +165,7 @@ def _reader(
     ]
 
 
-def forecast(seen: FullestLevel, queues: Sequence[Queue], *, faster: bool) -> FullestLevel:
+def forecast(seen: QueueLevel, queues: Sequence[Queue], *, faster: bool) -> QueueLevel:
     """The level with the multiples of the load that its rings, and larger ones, just hold on an
     undisturbed host, as the trial's own twin says. Without them if the twin does not reproduce the
     trial, or nothing waited."""

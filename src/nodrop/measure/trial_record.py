@@ -10,13 +10,10 @@ from pydantic_core import to_jsonable_python
 
 from nodrop.config.units import format_cpus
 from nodrop.detections import compared, differences
-from nodrop.ledger.balance import ledger_to_json
 from nodrop.ledger.cause import POLLS
 from nodrop.ledger.hops import Class
-from nodrop.ledger.imbalance import FlowShares, ThreadBooks, unexplained_packets
-from nodrop.ledger.level import FullestLevel
+from nodrop.ledger.imbalance import SutThread, unexplained_packets
 from nodrop.ledger.over_time import WatchedRamp, shown
-from nodrop.ledger.sender import Quota
 from nodrop.ledger.verdict import Verdict
 from nodrop.measure.api import Measured, PacketsSeen, ResourcesSeen, setup_cpu_s
 from nodrop.measure.controllers.blocks import TrialInput
@@ -25,19 +22,16 @@ from nodrop.measure.sampling import Usage
 from nodrop.measure.transactions.bodies import transaction_books
 from nodrop.protocol import Achieved, SampledSpeed
 from nodrop.results.layout import TrialFolder
-from nodrop.results.records import Detections, PacketBooks, Port, QueueLevel
+from nodrop.results.ledger_file import ledger_to_json
+from nodrop.results.records import Detections, PacketBooks
 from nodrop.results.trial import (
     Disturbed,
-    FlowSizes,
-    HeldBack,
     LateBurst,
     Offered,
     Ramp,
     Searched,
     Slowed,
     Soak,
-    SutThread,
-    Thread,
     TrialRecord,
 )
 from nodrop.testbed.hosts.api import Json
@@ -95,15 +89,13 @@ def trial_record(
         host_cpu_ratio=None if usage is None else usage.host_cpu_ratio,
         cpu_not_valid=POLLS if usage is not None and used.polls else "",
         sut_rss_peak_bytes=None if usage is None else usage.sut_rss_peak_bytes,
-        busiest_thread=None
-        if busiest is None
-        else Thread(name=busiest.name, cpu_ratio=busiest.cpu_ratio),
-        threads=[] if packets.counters is None else [*map(_thread, threads or ())],
+        busiest_thread=busiest,
+        threads=[] if packets.counters is None else [*(threads or ())],
         threads_unexplained_packets=None
         if threads is None or packets.counters is None
         else _unexplained(threads, packets.counters),
         detections=_detections(seen, verdict),
-        flow_sizes=None if packets.flow_sizes is None else _flow_sizes(packets.flow_sizes),
+        flow_sizes=packets.flow_sizes,
         window=packets.window,
         body=_packet_books(packets, verdict) if seen.answers is None else transaction_books(seen),
     )
@@ -152,58 +144,9 @@ def _packet_books(packets: PacketsSeen, verdict: Verdict) -> PacketBooks:
         captured_packets=None if counters is None else counters.captured_packets,
         own_dropped_packets=None if counters is None else counters.own_dropped_packets,
         backlog_packets=None if worked_off is None else worked_off.backlog_at_most_packets,
-        queue=None if packets.level is None else _queue_level(packets.level),
+        queue=packets.level,
         imbalance_ratio=imbalance_ratio(packets.instances),
-        ports=[
-            Port(
-                port=port.port,
-                trace=port.trace,
-                received_packets=port.received_packets,
-                captured_packets=port.captured_packets,
-                dropped_packets=port.dropped_packets,
-            )
-            for port in packets.ports
-        ],
-    )
-
-
-def _queue_level(level: FullestLevel) -> QueueLevel:
-    return QueueLevel(
-        rings=level.rings,
-        slots=level.slots,
-        highest_packets=level.highest_packets,
-        highest_ratio=level.highest_ratio,
-        at_s=level.at_s,
-        above_half_s=level.above_half_s,
-        above_ninety_s=level.above_ninety_s,
-        lost_packets=level.lost_packets,
-        excess=level.excess,
-        looks=level.looks,
-        longest_gap_s=level.longest_gap_s,
-        fits_times=level.fits_times,
-        roomy_fits_times=level.roomy_fits_times,
-    )
-
-
-def _thread(books: ThreadBooks) -> SutThread:
-    return SutThread(
-        name=books.name,
-        role=None if books.role is None else str(books.role),
-        captured_packets=books.captured_packets,
-        dropped_packets=books.dropped_packets,
-        decoded_packets=books.decoded_packets,
-        flows=books.flows,
-        cpu_ratio=books.cpu_ratio,
-        wait_ratio=books.wait_ratio,
-    )
-
-
-def _flow_sizes(sizes: FlowShares) -> FlowSizes:
-    return FlowSizes(
-        flows=sizes.flows,
-        effective_flows=sizes.effective_flows,
-        largest_ratio=sizes.largest_ratio,
-        same_copies=sizes.same_copies,
+        ports=packets.ports,
     )
 
 
@@ -218,18 +161,8 @@ def _disturbed(used: ResourcesSeen, usage: Usage) -> Disturbed:
         cpus=[*used.cpus],
         others_ratio=used.others_ratio,
         programs=[*used.programs],
-        quota=None if used.quota is None else _held_back(used.quota),
+        quota=used.quota,
         slowed=_slowed(usage.sampler.get("speeds", [])),
-    )
-
-
-def _held_back(quota: Quota) -> HeldBack:
-    return HeldBack(
-        group=quota.group,
-        cpus=quota.cpus,
-        periods=quota.periods,
-        throttled_periods=quota.throttled_periods,
-        throttled_s=quota.throttled_s,
     )
 
 
@@ -296,7 +229,7 @@ def _whole(sent: Achieved, offered_s: float) -> Sequence[int]:
     return sent["packets"][: max(1, int(offered_s * 1e9) // sent["interval_ns"])]
 
 
-def _unexplained(threads: Sequence[ThreadBooks], counters: SutCounters) -> int | None:
+def _unexplained(threads: Sequence[SutThread], counters: SutCounters) -> int | None:
     if not counters.per_thread:
         return None
     whole = {

@@ -12,7 +12,7 @@ from nodrop.capacity.searched_cells import searches
 from nodrop.config.matrix import NAMED
 from nodrop.config.units import parse_cpus
 from nodrop.findings.observations import RATES, known_median
-from nodrop.ledger.imbalance import FlowShares, ThreadRole, gini, over_mean, what_makes
+from nodrop.ledger.imbalance import SutThread, ThreadRole, gini, over_mean, what_makes
 from nodrop.profile.functions import profile_of
 from nodrop.profile.scaling import (
     ScalingSection,
@@ -30,7 +30,7 @@ from nodrop.report.tables import Column, Field, Table, Value, number, own, table
 from nodrop.report.trials import StoredTrial, threads_of, work_of
 from nodrop.results.records import Port
 from nodrop.results.rundir import Records
-from nodrop.results.trial import SutThread, TrialRecord
+from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Summary, summarize
 
 TITLE = "How the load falls on the threads"
@@ -353,7 +353,7 @@ def _what_makes(trials: Sequence[StoredTrial]) -> str:
         over = over_mean(packets or cpu)
         if sizes is None or over is None:
             continue
-        made = what_makes(packets, cpu, FlowShares(**sizes.model_dump()))
+        made = what_makes(packets, cpu, sizes)
         if made is not None:
             found.append((over, made.words))
     return sorted(found)[len(found) // 2][1] if found else "–"

@@ -8,6 +8,7 @@ from statistics import median
 
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import ADDING, NO_PACKETS, Account, Class
+from nodrop.ledger.level import QueueLevel
 from nodrop.report import bounded, escape, numbers
 from nodrop.report.costs import DETECTION_FIGURE
 from nodrop.report.repeats import outlying
@@ -32,7 +33,7 @@ from nodrop.report.tables import (
     words,
 )
 from nodrop.report.trials import StoredTrial
-from nodrop.results.records import Detections, QueueLevel
+from nodrop.results.records import Detections
 from nodrop.results.trial import TrialRecord
 
 

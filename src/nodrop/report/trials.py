@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from nodrop.ledger.balance import Ledger, ledger_from_json
-from nodrop.ledger.imbalance import ThreadRole
+from nodrop.ledger.balance import Ledger
+from nodrop.ledger.imbalance import SutThread, ThreadRole
 from nodrop.report import escape
+from nodrop.results.ledger_file import ledger_from_json
 from nodrop.results.records import Detections, counted_in
 from nodrop.results.rundir import Damage, Json, RunDir, pack, unpack
 from nodrop.results.summary import first_host
-from nodrop.results.trial import SutThread, TrialRecord
+from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import HostCluster
 from nodrop.untrusted.json_text import list_in, table_in, tables_in, value_in
 
@@ -322,7 +323,7 @@ def _ledger(run: RunDir, record: TrialRecord) -> tuple[Ledger | None, str]:
         return None, escape.plain(f"{found.where} cannot be read: {found.words}")
     try:
         return ledger_from_json(found), ""
-    except (KeyError, TypeError, ValueError) as failed:
+    except ValueError as failed:
         return None, escape.plain(f"ledger.json makes no sense: {failed}")
 
 

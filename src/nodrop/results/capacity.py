@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from nodrop.answer.finding import Finding, render
-from nodrop.results.records import Count, Model, NotNegative, Seconds
+from nodrop.ledger.quantities import Count, NotNegative, Seconds
+from nodrop.results.records import Model
 
 LimitedBy = Literal[
     "sut",

@@ -15,7 +15,8 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from nodrop.errors import BadInput
-from nodrop.results.records import Count, Model, NotNegative, Packets, Signed
+from nodrop.ledger.quantities import Count, NotNegative, Packets, Signed
+from nodrop.results.records import Model
 from nodrop.results.rundir import RunDir, read_manifest
 from nodrop.untrusted.folder import Folder, read_file
 

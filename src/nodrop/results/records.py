@@ -10,10 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from nodrop.config.units import count_of
 from nodrop.ledger.hops import CUT, Class
+from nodrop.ledger.level import QueueLevel
+from nodrop.ledger.quantities import Count, NotNegative, Packets, Seconds, Signed
+from nodrop.ledger.verdict import Remark, Verdict
 
 if TYPE_CHECKING:
     from nodrop.ledger.balance import Ledger
-    from nodrop.ledger.verdict import Verdict
 
 FORMAT: Final[Literal[2]] = 2
 """Format of a line of trials.jsonl: an envelope with a body by kind."""
@@ -83,15 +85,6 @@ def current(line: dict[str, Any]) -> dict[str, Any]:
         words = f"{found} is of a newer nodrop; this one reads" if newer else "must be"
         raise UnknownFormat(f"{words} {FORMAT}")
     return line
-
-
-MOST = 2**63 - 1
-"""A signed number of 64 bits: what tables of other programs hold."""
-Count = Annotated[int, Field(ge=0, le=MOST)]
-Signed = Annotated[int, Field(ge=-MOST, le=MOST)]
-Packets = Count
-Seconds = Annotated[float, Field(ge=0)]
-NotNegative = Annotated[float, Field(ge=0)]
 
 
 class Model(BaseModel):
@@ -266,48 +259,6 @@ class Port(Model):
     """Captured packets that found no room in a ring of this port."""
 
 
-class Remark(Model):
-    """Packets that the SUT decoded, but not whole, or that it calls broken, or left out of its
-    streams for their checksum."""
-
-    about: Literal["cut", "invalid", "checksum"]
-    words: str
-    knob: str = ""
-    """The setting that affects these packets."""
-
-
-class QueueLevel(Model):
-    """Level of the SUT's capture ring that came nearest to its limit, or went furthest beyond."""
-
-    rings: Count
-    """Capture rings that were watched."""
-    slots: Count
-    """Packets that fit into it, as its blocks were filled when it was fullest."""
-    highest_packets: Count
-    highest_ratio: NotNegative
-    """Frames or blocks in use of all, when it was fullest."""
-    at_s: Seconds
-    """The moment at which the rings were fullest, after the first packet sent."""
-    trace_s: Seconds | None = None
-    """Moment of `at_s` by the clock of the trace; null if that is not known."""
-    above_half_s: Seconds
-    """Seconds in which more than half of it was in use."""
-    above_ninety_s: Seconds
-    lost_packets: Count
-    """Packets that found it full."""
-    excess: NotNegative
-    """(Highest level + lost) / slots: 1 at the limit of what the ring holds."""
-    looks: Count
-    longest_gap_s: Seconds
-    """Longest time between two looks."""
-    fits_times: NotNegative | None = None
-    """Multiple of this load that the rings just hold on an undisturbed host, as a queue with the
-    costs of this trial's packets predicts it (ledger/twin.py); null if that queue does not show
-    what the trial showed."""
-    roomy_fits_times: NotNegative | None = None
-    """Multiple of this load that a ring of 32,768 packets just holds."""
-
-
 class PacketBooks(Model):
     """Packet books. With nothing foreign: sent + copied + answered = decoded + lost + merged +
     residual. In bytes: those of the frames sent = decoded + taken off on the way (VLAN tags,
@@ -432,7 +383,7 @@ class PacketBooks(Model):
                 for cause in verdict.causes
             ],
             knob=verdict.knob,
-            remarks=[Remark(about=r.about, words=r.words, knob=r.knob) for r in verdict.remarks],
+            remarks=[*verdict.remarks],
             sustained=None if pace is None else pace.sustained,
             sustained_evidence="" if pace is None else pace.evidence,
             service_pps_at_least=None if pace is None else pace.service_pps_at_least,

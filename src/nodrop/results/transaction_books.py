@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field
 
+from nodrop.ledger.quantities import Count, NotNegative, Packets, Seconds, Signed
 from nodrop.ledger.transactions import Latency
-from nodrop.results.records import Count, Model, NotNegative, Packets, Seconds, Signed
+from nodrop.results.records import Model
 
 if TYPE_CHECKING:
     from nodrop.ledger.transactions import Messages, Transactions

@@ -14,24 +14,22 @@ from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Literal, Protocol, Self
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
+from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationError, model_validator
 from pydantic.json_schema import GenerateJsonSchema
 
 from nodrop.config.units import parse_cpus
 from nodrop.errors import NodropError
 from nodrop.ledger.hops import FAILURES, Reason
-from nodrop.ledger.imbalance import BusyThread
+from nodrop.ledger.imbalance import BusyThread, FlowShares, SutThread
+from nodrop.ledger.quantities import Count, NotNegative, Packets, Seconds
+from nodrop.ledger.sender import Quota
 from nodrop.results.records import (
     FLAT,
     FORMAT,
-    Count,
     Detections,
     LoadWindow,
     Model,
-    NotNegative,
     PacketBooks,
-    Packets,
-    Seconds,
     UnknownFormat,
     current,
 )
@@ -173,33 +171,6 @@ class Searched(Model):
     """Packets or detections: the trial is judged by the loss ratio of these."""
 
 
-class Thread(Model):
-    name: str
-    cpu_ratio: NotNegative
-    """Share of one CPU."""
-
-
-class SutThread(Model):
-    """Counts of one thread of the SUT, and where its time went. Null = the thread does not count
-    that, or it was not watched."""
-
-    name: str
-    """The SUT's name for the thread; with several instances `0:W#01`."""
-    role: str | None = None
-    """receive, worker, flow manager, other; null if the SUT has no role for it."""
-    captured_packets: Packets | None = None
-    """The kernel had for its socket, those that found no room included."""
-    dropped_packets: Packets | None = None
-    decoded_packets: Packets | None = None
-    flows: Count | None = None
-    """Flows that the thread began to follow."""
-    cpu_ratio: NotNegative | None = None
-    """Share of one CPU, while the load was offered."""
-    wait_ratio: NotNegative | None = None
-    """Share of the time of the load in which the thread was ready to run, and its CPU had other
-    work."""
-
-
 class Program(Model):
     """One that is no part of the trial, as the kernel names it."""
 
@@ -209,18 +180,6 @@ class Program(Model):
     """CPU time, with that of its children which ended meanwhile."""
     by_children: bool = False
     """Ended children used most of `cpu_s`, as the compilers of a build do."""
-
-
-class HeldBack(Model):
-    """A CPU quota around nodrop itself that was used up."""
-
-    group: str
-    """Folder of the control group."""
-    cpus: NotNegative
-    periods: Count
-    throttled_periods: Count
-    throttled_s: Seconds
-    """Summed over CPUs."""
 
 
 STEAL, OTHERS, QUOTA = 0.05, 0.25, 0.05
@@ -253,7 +212,7 @@ class Disturbed(Model):
     two."""
     programs: list[Program] = Field(default_factory=list)
     """Programs that used most of the whole host, threads of the kernel left out."""
-    quota: HeldBack | None = None
+    quota: Quota | None = None
     """Null if none held nodrop back."""
     slowed: Slowed | None = None
     """Null if no CPU of the SUT was, or their speed was not watched."""
@@ -279,21 +238,6 @@ def _moment(text: str) -> str:
 
 
 Moment = Annotated[str, AfterValidator(_moment)]
-
-AtLeastOne = Annotated[float, Field(ge=1)]
-
-
-class FlowSizes(Model):
-    """How the packets of the load fall to its flows."""
-
-    flows: Count
-    effective_flows: AtLeastOne
-    """Number of flows of equal size that would spread over threads as unevenly."""
-    largest_ratio: Annotated[float, Field(gt=0, le=1)]
-    """Share of the packets in the largest flow."""
-    same_copies: AtLeastOne = 1.0
-    """Copies of each flow that were sent as the same flow."""
-
 
 Body = Annotated[PacketBooks | TransactionBooks, Field(discriminator="kind")]
 """The books of the load, by its unit."""
@@ -388,7 +332,7 @@ class TrialRecord(Model):
     """Why the SUT's CPU time says nothing of its load (its workers poll); empty if it does. Then
     `busiest_thread`, `cpu_ratio` of its workers and its CPU time for a packet are null."""
     sut_rss_peak_bytes: Packets | None = None
-    busiest_thread: Thread | None = None
+    busiest_thread: BusyThread | None = None
     threads: list[SutThread] = Field(default_factory=list)
     """Threads of the SUT that count packets or flows, and others that have a role."""
     threads_unexplained_packets: Packets | None = None
@@ -397,7 +341,7 @@ class TrialRecord(Model):
 
     detections: Detections | None = None
     """Null if the experiment does not ask for them (measure.outcome)."""
-    flow_sizes: FlowSizes | None = None
+    flow_sizes: FlowShares | None = None
     """Flow sizes of the load; null if it sent only a part of the trace's flows."""
     window: LoadWindow | None = None
     """The stretch of the trace that was sent; null if the load names none."""
@@ -620,10 +564,8 @@ class Live:
     busiest_thread: BusyThread | None = None
     """The SUT's busiest thread between this reading and the one before."""
 
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Live:
-        """The reading in a row of live.jsonl; fields of a later version are left out."""
-        known = {name: row[name] for name in cls.__slots__ if name in row}
-        if thread := known.get("busiest_thread"):
-            known["busiest_thread"] = BusyThread(**thread)
-        return cls(**known)
+
+@cache
+def live_rows() -> TypeAdapter[Live]:
+    """Rows of live.jsonl that have figures; fields of a later version are left out."""
+    return TypeAdapter(Live)

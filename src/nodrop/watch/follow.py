@@ -12,6 +12,8 @@ from pathlib import Path
 from shlex import join, quote
 from typing import Any
 
+from pydantic import ValidationError
+
 from nodrop.capacity.answering import search_of
 from nodrop.config.asked import resumed_command
 from nodrop.config.search import Search
@@ -20,7 +22,7 @@ from nodrop.errors import BadInput
 from nodrop.results.layout import LIVE, MANIFEST, RUNS, TRIAL, TRIALS, is_written
 from nodrop.results.rundir import Json, command_in
 from nodrop.results.summary import Eta, Remaining, record_words
-from nodrop.results.trial import MARKS, Live, RecordError, TrialRecord, mark_of
+from nodrop.results.trial import MARKS, Live, RecordError, TrialRecord, live_rows, mark_of
 from nodrop.untrusted.folder import Folder
 from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object, member, plain
 from nodrop.watch.so_far import CellsSoFar, SoFar, SoFarRow
@@ -380,8 +382,8 @@ class RunFollower:
         for row in reversed(rows):
             if "intended_packets" in row:
                 try:
-                    return rows[-1], Live.from_row(row)
-                except TypeError:
+                    return rows[-1], live_rows().validate_python(row)
+                except ValidationError:
                     break  # of another version
         return (rows[-1], None) if rows else (None, None)
 

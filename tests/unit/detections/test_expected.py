@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.detections import Baseline, FoundDetections, Unit, compared, differences
+from nodrop.detections import (
+    Baseline,
+    FoundDetections,
+    Unit,
+    compared,
+    differences,
+    kept_baselines,
+)
 from nodrop.errors import BadInput
 from nodrop.measure.standing import own_speed
 from nodrop.plugins import build_sut
@@ -116,7 +123,24 @@ def test_what_offline_and_live_differ_in_is_said() -> None:
     other = Baseline(offline=found(units(range(3, 25))), live=[both, both])
     assert "20 units in each, 0 in some; 3 of them" in other.words
     assert "finds 5 others" in other.words
-    assert Baseline.from_json(json.loads(json.dumps(other.to_json()))) == other
+
+
+def test_a_kept_baseline_has_its_units_in_order() -> None:
+    both = found(units(range(20)), events={"alert": 4})
+    given = Baseline(offline=found(units([3, 1, 2])), live=[both, both], why="x")
+    written = json.dumps(kept_baselines().dump_python(given, mode="json"))
+    assert kept_baselines().validate_json(written) == given
+    assert json.loads(written)["offline"] == {
+        "units": [["1:7", f"tcp 10.0.0.1:{n} 10.0.0.2:80"] for n in (1, 2, 3)],
+        "classes": {"1:7": "class 1:7"},
+        "names": {},
+        "alerts": 3,
+        "events": {},
+        "flows": {},
+        "lines": 0,
+        "read_bytes": 0,
+        "unread": {},
+    }
 
 
 def test_the_class_that_missed_most_stands_first() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from nodrop.detections import (
-    FoundDetections,
     clocks_of_config,
     clocks_of_rules,
     limits_of_config,
@@ -68,7 +67,6 @@ def test_logs_of_two_instances_are_one(tmp_path: Path) -> None:
     assert found.units == {("1:7", flow), ("1:8", "by_src 10.0.0.1")}
     assert (found.alerts, found.events, found.unread) == (4, {"alert": 4}, {"cut_lines": 1})
     assert found.classes == {"1:7": "Trojan", "1:8": "Trojan"}
-    assert FoundDetections.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodrop.ledger.balance import Ledger, balance, ledger_from_json, ledger_to_json
+from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import ADDING, NO_PACKETS, Account, Class, Hop
+from nodrop.results.ledger_file import ledger_from_json, ledger_to_json
 
 BALANCED = [kind for kind in Class if kind not in NO_PACKETS]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.ledger.balance import Ledger, balance, ledger_from_json, ledger_to_json
+from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import Account, Class, Hop
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import judge
+from nodrop.results.ledger_file import ledger_from_json, ledger_to_json
 
 
 def hop(name: str, packets: int, bytes: int | None, *, wire: bool = False) -> Hop:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from nodrop.ledger.level import FullestLevel, RingLook, RingLooks, level
+from nodrop.ledger.level import QueueLevel, RingLook, RingLooks, level
 
 MS = 1_000_000
 
@@ -21,7 +21,7 @@ def frames(*levels: int, slots: int = 100, dropped: Sequence[int] = ()) -> RingL
 
 def found(
     *rings: RingLooks, dropped: int = 0, span_ns: tuple[int, int] = (0, 1000 * MS)
-) -> FullestLevel:
+) -> QueueLevel:
     seen = level(rings, span_ns=span_ns, dropped=dropped, mean_frame_bytes=500)
     assert seen is not None
     return seen

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodrop.ledger.imbalance import (
-    ThreadBooks,
+    SutThread,
     ThreadRole,
     gini,
     over_mean,
@@ -20,8 +20,8 @@ from nodrop.ledger.thread_times import timeline
 from tests.made.threads import BEGIN_NS, Made, World
 
 
-def books(captured: int | None, dropped: int | None, decoded: int | None) -> ThreadBooks:
-    return ThreadBooks(
+def books(captured: int | None, dropped: int | None, decoded: int | None) -> SutThread:
+    return SutThread(
         name="W#01",
         role=ThreadRole.WORKER,
         captured_packets=captured,
@@ -58,7 +58,7 @@ def whole(captured: int | None, dropped: int | None, decoded: int | None) -> dic
     ],
 )
 def test_what_threads_do_not_add_up_to(
-    threads: list[ThreadBooks], sut: dict[str, Any], unexplained: int
+    threads: list[SutThread], sut: dict[str, Any], unexplained: int
 ) -> None:
     assert unexplained_packets(threads, sut) == unexplained
 

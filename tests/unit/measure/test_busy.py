@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from nodrop.ledger.sender import DISTURBS
+from nodrop.ledger.sender import DISTURBS, Quota
 from nodrop.measure.busy import Others, budget_words, quota_words
 from nodrop.measure.manager import start_words
-from nodrop.results.trial import Disturbed, HeldBack, Program, TrialRecord
+from nodrop.results.trial import Disturbed, Program, TrialRecord
 from tests.made import outcome_runs
 from tests.unit.hosts.test_own_quotas import V2, host
 
@@ -175,7 +175,7 @@ def test_the_hypervisor() -> None:
 
 
 def test_a_quota_is_named_before_programs() -> None:
-    held = HeldBack(
+    held = Quota(
         group="/sys/fs/cgroup/x", cpus=0.4, periods=30, throttled_periods=29, throttled_s=1.7
     )
     said = budget_words([trial(n, void=LATE, quota=held, **CROWDED) for n in (1, 2)], 240)
@@ -185,7 +185,7 @@ def test_a_quota_is_named_before_programs() -> None:
 
 @pytest.mark.parametrize(("held_s", "is_one"), [(0.14, False), (0.16, True)])
 def test_a_quota_that_held_for_a_moment_disturbs_nothing(held_s: float, is_one: bool) -> None:
-    held = HeldBack(group="/x", cpus=3, periods=30, throttled_periods=1, throttled_s=held_s)
+    held = Quota(group="/x", cpus=3, periods=30, throttled_periods=1, throttled_s=held_s)
     assert trial(1, quota=held).host_was_busy is is_one
 
 

@@ -10,7 +10,7 @@ from nodrop.ledger.imbalance import BusyThread
 from nodrop.measure.busy import Feed
 from nodrop.measure.sampling import Sampler
 from nodrop.protocol import SampleRow
-from nodrop.results.trial import Live
+from nodrop.results.trial import Live, live_rows
 from nodrop.testbed.hosts.api import HostProcess, LabPort
 from nodrop.testbed.load.api import OfferedLoad
 from nodrop.testbed.suts.api import SutCounters
@@ -111,4 +111,4 @@ def test_a_reading_survives_its_way_through_a_file(tmp_path: Path) -> None:
     thread = BusyThread(name="W#01", cpu_ratio=0.5)
     reading = Live(mono_ns=1, phase="offer", sent_packets=3, busiest_thread=thread)
     line = json.dumps({**asdict(reading), "of_a_later_version": 1})
-    assert Live.from_row(json.loads(line)) == reading
+    assert live_rows().validate_python(json.loads(line)) == reading

@@ -28,13 +28,13 @@ from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.capacity.searched_cells import searches
 from nodrop.capacity.words import causes_words
 from nodrop.config.search import Search
+from nodrop.ledger.imbalance import SutThread
 from nodrop.report.chart import Plot, Scale
 from nodrop.report.numbers import short
 from nodrop.report.sections import environment
 from nodrop.report.story import read_story
 from nodrop.report.write import page, report_json, write_report
 from nodrop.results.capacity import Card
-from nodrop.results.trial import SutThread
 from nodrop.watch.serve import page as watch_page
 from tests.made.outcome_runs import Load, outcome_search, tried
 from tests.pages import page_of

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from nodrop.ledger.imbalance import SutThread
 from nodrop.profile.functions import Profiled, trial_profile
 from nodrop.profile.section import NOT_HERE, cost_table, packets_table, per_packet
 from nodrop.report.tables import Table
-from nodrop.results.trial import SutThread, TrialRecord
+from nodrop.results.trial import TrialRecord
 from tests.made.outcome_runs import trial
 
 NOT_ASKED = "counters of the CPU were not asked for"
@@ -48,7 +49,7 @@ def record(decoded: int | None, **threads: SutThread) -> TrialRecord:
         valid=True,
         verdict="clean",
         decoded_packets=decoded,
-        threads=[one.model_dump() for one in threads.values()],
+        threads=[*threads.values()],
     )
 
 

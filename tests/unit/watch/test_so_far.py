@@ -14,8 +14,8 @@ from nodrop.capacity.answer_cards import cards
 from nodrop.capacity.answering import search_of
 from nodrop.capacity.card import card_lines
 from nodrop.capacity.searched_cells import searches
+from nodrop.ledger.level import QueueLevel
 from nodrop.report.story import read_story
-from nodrop.results.records import QueueLevel
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import Ramp, TrialRecord
 from nodrop.terminal.progress import print_trial, so_far_lines

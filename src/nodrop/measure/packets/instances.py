@@ -23,6 +23,7 @@ from nodrop.ledger.hops import Account, Class, Hop, Place, Reason
 from nodrop.measure.packets import books
 from nodrop.measure.packets.readings import Branched, Reading, Readings, Received
 from nodrop.protocol import Counters
+from nodrop.results.records import Port
 from nodrop.testbed.hosts.api import (
     Host,
     HostProcess,
@@ -413,19 +414,6 @@ def _counted_at(env: Env) -> Received:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortPackets:
-    """None = the SUT does not say it of each port."""
-
-    port: str
-    trace: str | None
-    """Path of the trace that came in at this port; None if the ports share one."""
-    received_packets: int
-    captured_packets: int | None
-    dropped_packets: int | None
-    """Captured packets that found no room in a ring of this port."""
-
-
 def ports_hop(places: Places, before: Reading, after: Reading) -> Hop:
     names = [port.name for port in places.ports]
     return Hop(
@@ -442,13 +430,13 @@ def each_port(
     after: Reading,
     counters: SutCounters,
     traces: Sequence[TraceFacts] = (),
-) -> Sequence[PortPackets]:
+) -> Sequence[Port]:
     """Empty if one port gets all packets. `traces`: of each port, if they share none."""
     found = []
     for number, name in enumerate(port.name for port in places.ports):
         said = counters.per_port.get(name, {})
         found.append(
-            PortPackets(
+            Port(
                 port=name,
                 trace=str(traces[number].path) if traces else None,
                 received_packets=_received(name, before, after),

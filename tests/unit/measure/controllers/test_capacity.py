@@ -238,7 +238,7 @@ def test_the_hypervisor_excuses_no_ring_that_overflows_without_it(
             "steal_ratio": 0.01,
             "lost_beyond_steal_packets": 0,
             "body": lossy.packets.model_copy(
-                update={"queue": level.model_copy(update={"fits_times": fits_times})}
+                update={"queue": replace(level, fits_times=fits_times)}
             ),
         }
     )

@@ -12,8 +12,6 @@ from nodrop.ledger.balance import (
     Lengths,
     balance,
     bytes_in,
-    ledger_from_json,
-    ledger_to_json,
     packets_in,
 )
 from nodrop.ledger.hops import CUT, Account, Class, Hop
@@ -21,6 +19,7 @@ from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.measure.packets import books
 from nodrop.measure.packets.reassembly import Room
+from nodrop.results.ledger_file import ledger_from_json, ledger_to_json
 from nodrop.results.records import PacketBooks
 from nodrop.testbed.load.api import AtTap, Fragments, OfferedLoad
 from nodrop.testbed.suts.api import SutCounters
