@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.errors import TrialFailed
-from nodrop.testbed.hosts.guest import _File, _Kept
+from nodrop.testbed.hosts.guest import _File, _Output
 from nodrop.testbed.suts.suricata.log import EngineLog
 from nodrop.testbed.suts.suricata.running import _tail
 from nodrop.untrusted import json_text
@@ -89,10 +89,10 @@ def test_an_engine_log_that_grows_is_read_on(tmp_path: Path, lines: int) -> None
     assert len(log.lines()) == lines + 1
 
 
-@pytest.mark.parametrize("piece", [1, 1 << 16, 5 << 20])
+@pytest.mark.parametrize("piece", [1, 5 << 20])
 def test_a_guest_cannot_fill_our_memory(monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
     monkeypatch.setattr(json_text, "GUEST_FILE_BYTES", 3 * piece)
-    got = _Kept()
+    got = _Output()
     for _ in range(3):
         got.extend(bytes(piece))
     with pytest.raises(NotJson, match="allows more"):
@@ -100,7 +100,7 @@ def test_a_guest_cannot_fill_our_memory(monkeypatch: pytest.MonkeyPatch, piece: 
     assert not got
 
 
-@pytest.mark.parametrize("piece", [1, 1000, 1 << 16])
+@pytest.mark.parametrize("piece", [1, 1 << 16])
 def test_a_guest_cannot_fill_our_disk_by_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
@@ -112,7 +112,7 @@ def test_a_guest_cannot_fill_our_disk_by_what_it_says(
     assert (tmp_path / "stdout").read_bytes() == b"x" * (2 * piece + 1)
 
 
-@pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/x", "", ".", "a//x", "a/\0", "link/x"])
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/x", ".", "a//x", "a/\0", "link/x"])
 def test_a_name_out_of_the_work_folder_is_refused(tmp_path: Path, name: str) -> None:
     work = tmp_path / "work"
     work.mkdir()

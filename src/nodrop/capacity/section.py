@@ -173,7 +173,7 @@ def capacity_table(found: Sequence[SearchedCell], *, name: str = "capacity") -> 
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _SearchTrial:
     """A trial of a search; its record is unpacked once."""
 
     searched: SearchedCell
@@ -210,7 +210,7 @@ class _Step:
         return "; ".join(filter(None, [escape.plain(said, longest=200), self.apart]))
 
 
-STEP_FIELDS: tuple[Field[_Step], ...] = (
+STEP_FIELDS: tuple[Field[_SearchTrial], ...] = (
     words("cell", "Cell", lambda x: x.searched.subject),
     words("run", "Trial", lambda x: x.record.run),
     own("round", "Round", lambda x: x.record.searched.round if x.record.searched else None,
@@ -234,11 +234,11 @@ STEP_FIELDS: tuple[Field[_Step], ...] = (
 def steps_table(*searched: SearchedCell) -> Table:
     """Every trial, in the order in which it was measured."""
 
-    def steps() -> Iterator[_Step]:
+    def steps() -> Iterator[_SearchTrial]:
         for one in searched:
             apart = stand_apart(one)
             yield from (
-                _Step(one, t.record, t.anchor, t.mark, apart.get(t.name, ""))
+                _SearchTrial(one, t.record, t.anchor, t.mark, apart.get(t.name, ""))
                 for t in (*one.ramps, *one.trials)
             )
 

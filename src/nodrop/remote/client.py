@@ -231,7 +231,7 @@ def run_elsewhere(
     with (
         interrupts(),
         storage_of(lab) as storage,
-        _Kept(experiment, lab, plan, progress, resets, storage, out=out, found=found) as kept,
+        _RunHere(experiment, lab, plan, progress, resets, storage, out=out, found=found) as kept,
     ):
         while True:
             asking = _Asking(experiment, lab, plan, found=kept.found, yes=yes)
@@ -346,7 +346,7 @@ def _earlier(found: Path) -> EarlierTrials:
     return EarlierTrials(manifest=opened.manifest, lines=lines)
 
 
-class _Kept:
+class _RunHere:
     """The run directory here, which the reports of the other half fill."""
 
     def __init__(
@@ -535,7 +535,7 @@ class _Kept:
         for note in self.writer.notes():
             self._progress.note(note)
 
-    def __enter__(self) -> _Kept:
+    def __enter__(self) -> _RunHere:
         return self
 
     def __exit__(

@@ -156,7 +156,7 @@ CELL_FIELDS: tuple[Field[RunCell], ...] = (
 )  # fmt: skip
 
 
-class _Step:
+class _StepTimes:
     """A step of a cell: medians over its trials."""
 
     def __init__(self, cell: RunCell, name: str) -> None:
@@ -168,12 +168,12 @@ class _Step:
         return median(known) / 1e3 if known else None
 
 
-def _steps(cell: RunCell) -> list[_Step]:
+def _steps(cell: RunCell) -> list[_StepTimes]:
     names = dict.fromkeys(name for books in _books(cell) for name in books.steps)
-    return [_Step(cell, name) for name in names]
+    return [_StepTimes(cell, name) for name in names]
 
 
-STEP_FIELDS: tuple[Field[_Step], ...] = (
+STEP_FIELDS: tuple[Field[_StepTimes], ...] = (
     words("cell", "Cell", lambda s: s.cell.label),
     words("step", "Step", lambda s: s.name),
     number("p50_ms", "p50, ms", lambda s: s.ms("p50_us"), LATENCY_P50_MS.shown),

@@ -66,7 +66,7 @@ class SoFar:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _GivenTrial:
     """One trial of a given load that says something of it."""
 
     pps: float | None
@@ -83,10 +83,10 @@ class _Load:
 
     name: str
     rank: tuple[float, ...]
-    runs: dict[str, _Seen] = field(default_factory=dict)
+    runs: dict[str, _GivenTrial] = field(default_factory=dict)
 
     @property
-    def bad(self) -> list[_Seen]:
+    def bad(self) -> list[_GivenTrial]:
         """Runs that lost packets or failed."""
         return [one for one in self.runs.values() if one.loss_ratio is None or one.loss_ratio > 0]
 
@@ -278,12 +278,12 @@ def _named(load: _Load | None, rate: str) -> str:
     return ", ".join(filter(None, (f"{rate} packets/s", name)))
 
 
-def _seen(record: TrialRecord) -> _Seen | None:
+def _seen(record: TrialRecord) -> _GivenTrial | None:
     """None of a trial that says nothing of its load."""
     books, failed = record.packets, record.outcome == "failed"
     if record.outcome == "void" or (not failed and books.loss_ratio is None):
         return None
-    return _Seen(
+    return _GivenTrial(
         pps=record.offered.pps,
         loss_ratio=None if failed else books.loss_ratio,
         sustained=bool(books.sustained),

@@ -306,7 +306,7 @@ class GuestHost:
         self, argv: Sequence[str], *, timeout_s: float = 30, check: bool = True, stdin: str = ""
     ) -> Completed:
         began_s = time.monotonic()
-        out, err = _Kept(), _Kept()
+        out, err = _Output(), _Output()
         words = " ".join(argv)
         try:
             program = self._run(argv, {}, None, out, err)
@@ -378,7 +378,7 @@ class GuestHost:
     def read_file(self, path: str, *, offset: int = 0) -> bytes:
         """The content from `offset` to its end now. FileNotFoundError if it cannot be read. A guest
         that sends more than is allowed has broken the line's protocol, and the line ends."""
-        got = _Kept()
+        got = _Output()
         self._finish({"read": {"path": path, "offset": offset}}, got)
         return bytes(got)
 
@@ -442,7 +442,7 @@ def _on(cpus: str | None, caps: Sequence[str] | None, argv: Sequence[str]) -> li
     return [*(entering(NODE, cpus=cpus, caps=caps) if cpus or caps is not None else ()), *argv]
 
 
-class _Kept(bytearray):
+class _Output(bytearray):
     """A guest's output in our memory, of a size that the guest decides. NotJson if it exceeds the
     bound on a guest's file."""
 

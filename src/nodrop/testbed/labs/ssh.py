@@ -66,7 +66,7 @@ Run = Callable[[Sequence[str], float], Completed]
 
 
 @dataclass(slots=True)
-class _Seen:
+class _HostState:
     user: str = "unknown"
     system: str = "unknown"
     has_apt: bool = False
@@ -104,8 +104,8 @@ def prepare(
     return HostPreparation(host=name, has=[seen.system, *root, *has], needs=needs, did=did)
 
 
-def _look(run: Run, become: Become | None, packages: Mapping[str, str]) -> _Seen:
-    seen = _Seen()
+def _look(run: Run, become: Become | None, packages: Mapping[str, str]) -> _HostState:
+    seen = _HostState()
     said = run(["env", f"PATH={PATH}", "sh", "-c", LOOK, "nodrop", *packages], LOOK_TIMEOUT_S)
     for line in said.stdout.splitlines():
         word, _, rest = line.partition(" ")
@@ -123,18 +123,18 @@ def _look(run: Run, become: Become | None, packages: Mapping[str, str]) -> _Seen
     return seen
 
 
-def _missing(seen: _Seen, packages: Mapping[str, str]) -> list[str]:
+def _missing(seen: _HostState, packages: Mapping[str, str]) -> list[str]:
     return sorted({package for program, package in packages.items() if program not in seen.has})
 
 
-def _root_words(seen: _Seen, become: Become | None, or_else: str) -> str:
+def _root_words(seen: _HostState, become: Become | None, or_else: str) -> str:
     if become is None:
         return f"{or_else}: user {seen.user} is not root"
     line = f"{seen.user} ALL=(ALL) NOPASSWD: ALL"
     return f"one line in sudoers, by `visudo -f /etc/sudoers.d/nodrop` as its root: {line}"
 
 
-def _package_words(seen: _Seen, missing: Sequence[str]) -> str:
+def _package_words(seen: _HostState, missing: Sequence[str]) -> str:
     named = "package" if len(missing) == 1 else "packages"
     how = (
         f"`{shlex.join(['apt-get', 'install', '--no-install-recommends', *missing])}` as its root"

@@ -156,14 +156,14 @@ class Attach:
     @contextmanager
     def prepare(self, link: Link, *, work: Path, journal: UndoJournal) -> Iterator[Offerer]:
         del journal  # the job ends with us
-        offerer = _Prepared(self, link, work)
+        offerer = _AttachOfferer(self, link, work)
         try:
             yield offerer
         finally:
             offerer.close()
 
 
-class _Prepared:
+class _AttachOfferer:
     """Associations that are set up. Each offer takes new ones: an MME may have lost the old."""
 
     flows: OfferedFlows = "repeated"

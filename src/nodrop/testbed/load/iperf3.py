@@ -156,10 +156,10 @@ class Iperf3:
         del journal  # the lab made these ports, and removes them with all they have
         mtu = min(int(show(port)["mtu"]) for port in (link.tx, link.rx))
         with addressed(link.tx, link.rx, offloads=self.options.offloads):
-            yield _Prepared(self, link, work, mtu)
+            yield _Iperf3Offerer(self, link, work, mtu)
 
 
-class _Prepared:
+class _Iperf3Offerer:
     flows: OfferedFlows = "repeated"
     processes: Sequence[HostProcess] = ()
     """None before they send: they are started then."""

@@ -66,7 +66,7 @@ class Replay(TraceLoad):
         del work, journal  # the node keeps everything in memory and dies with us
         job: ReplayJob = link.tx.host.job(self.spec(link), timeout_s=PREPARE_TIMEOUT_S)
         try:
-            yield _Prepared(self, job, link)
+            yield _ReplayOfferer(self, job, link)
         finally:
             job.close()
 
@@ -110,7 +110,7 @@ class Replay(TraceLoad):
         }
 
 
-class _Prepared:
+class _ReplayOfferer:
     def __init__(self, load: Replay, job: ReplayJob, link: Link) -> None:
         self._load, self._job, self._link = load, job, link
         self._offered = False

@@ -142,14 +142,14 @@ class Tcpreplay(TraceLoad):
     @contextmanager
     def prepare(self, link: Link, *, work: Path, journal: UndoJournal) -> Iterator[Offerer]:
         del journal  # the processes die with us (nodrop-node enter)
-        yield _Prepared(self, link, work)
+        yield _TcpreplayOfferer(self, link, work)
 
 
 LONGEST_WORDS = 64 << 10
 """Room for the statistics at its end."""
 
 
-class _Prepared:
+class _TcpreplayOfferer:
     flows: OfferedFlows = "repeated"
     processes: Sequence[HostProcess] = ()
     """None before it sends: it is started then."""
