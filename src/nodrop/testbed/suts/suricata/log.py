@@ -26,7 +26,7 @@ from nodrop.untrusted.json_text import SMALL_FILE_BYTES, NotJson, decode_object,
 _STARTED = "Engine started"
 _VERSION = re.compile(r"This is Suricata version (\S+)")
 _LOADED = re.compile(
-    r"(\d{1,18}) rules? successfully loaded, (\d{1,18}) rules? failed"
+    r"(?<!\d)(\d{1,18}) rules? successfully loaded, (\d{1,18}) rules? failed"
     r"(?:, (\d{1,18})(?: rules? skipped)?)?"
 )
 _NOT_UTF8 = "rule is not valid UTF-8"
