@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -10,12 +11,12 @@ import pytest
 from nodrop import plugins
 from nodrop.cli.main import exit_code
 from nodrop.config.lab_file import load_lab
-from nodrop.config.units import count_of
 from nodrop.errors import BadInput, LabProblem
 from nodrop.testbed.hosts import ssh_connection
 from nodrop.testbed.hosts.node import ClockFix, find_node_binary
 from nodrop.testbed.hosts.ssh_connection import SshConnection, socket_folder
 from nodrop.testbed.labs.far_hosts import clock_words, offloads_on
+from nodrop.testbed.labs.netns import PROGRAMS
 from nodrop.testbed.labs.ssh import carries
 
 LAB = """\
@@ -41,17 +42,17 @@ def refused(folder: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("instead_of", "written", "words"),
     [
-        ('"gen1"', '"-oProxyCommand=id"', "sender.host = \"-oProxyCommand=id\": must be a host as"),
-        ('"gen1"', '"gen1 id"', 'sender.host = "gen1 id": must be a host as `ssh` knows it'),
-        ('"sensor1"', '"gen1"', 'receiver.host = "gen1": must not be the sender\'s host'),
-        ('"eth1"', '"lo"', 'sender.port = "lo": must be another name'),
-        ('port = "eth1"', 'prt = "eth1"', "sender.prt: no such key; did you mean"),
-        ('"eth1"', '"eth1"\nbecome = "doas"', 'sender.become = "doas": allowed are sudo'),
-        ('"eth2"', '"eth2"\n[storage]\nhost = "nas"', "storage.path: missing; it must be given"),
-        ('"eth2"', '"eth2"\n[storage]\nhost = "nas"\npath = "srv"', 'storage.path = "srv": must'),
-        ('kind = "ssh"', 'kind = "ssh"\nssh_config = "no"', 'ssh_config = "no": no such file: '),
-        ('host = "sensor1"', 'become = "sudo"', "receiver.become: goes with receiver.host; start"),
-        ('[receiver]\nhost = "sensor1"\nport = "eth2"', "", "receiver: missing; it must be given"),
+        ('"gen1"', '"-oProxyCommand=id"', 'sender.host = "-oProxyCommand=id": '),
+        ('"gen1"', '"gen1 id"', 'sender.host = "gen1 id": '),
+        ('"sensor1"', '"gen1"', 'receiver.host = "gen1": '),
+        ('"eth1"', '"lo"', 'sender.port = "lo": '),
+        ('port = "eth1"', 'prt = "eth1"', "sender.prt: "),
+        ('"eth1"', '"eth1"\nbecome = "doas"', 'sender.become = "doas": '),
+        ('"eth2"', '"eth2"\n[storage]\nhost = "nas"', "storage.path: "),
+        ('"eth2"', '"eth2"\n[storage]\nhost = "nas"\npath = "srv"', 'storage.path = "srv": '),
+        ('kind = "ssh"', 'kind = "ssh"\nssh_config = "no"', 'ssh_config = "no": '),
+        ('host = "sensor1"', 'become = "sudo"', "receiver.become: "),
+        ('[receiver]\nhost = "sensor1"\nport = "eth2"', "", "receiver: "),
     ],
 )  # fmt: skip
 def test_a_wrong_lab_file_is_one_line(
@@ -64,7 +65,7 @@ def test_a_wrong_lab_file_is_one_line(
 
 def test_one_of_the_two_is_another_machine(tmp_path: Path) -> None:
     text = LAB.replace('host = "gen1"\n', "").replace('host = "sensor1"\n', "")
-    assert refused(tmp_path, text).startswith("sender.host: missing; one of sender and receiver")
+    assert refused(tmp_path, text).startswith("sender.host: ")
 
 
 def test_a_run_says_that_a_host_is_not_reached_and_touches_nothing(
@@ -86,12 +87,13 @@ def test_a_run_says_that_a_host_is_not_reached_and_touches_nothing(
     assert not out.exists()
 
 
-def test_a_lab_of_this_machine_can_be_checked_too(capsys: pytest.CaptureFixture[str]) -> None:
-    code = exit_code(["lab", "check", "netns"])
-    lines = capsys.readouterr().out.splitlines()
-    problems = [line for line in lines if line.startswith("- ")]
-    assert code == (3 if problems else 0)
-    assert lines[-1] == (f"{count_of(len(problems), 'problem')} to fix." if problems else "Ready.")
+def test_a_lab_of_this_machine_can_be_checked_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert exit_code(["lab", "check", "netns", "--json"]) == 3
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    assert [sum(f" {name} " in one for one in problems) for name in PROGRAMS] == [1, 1]
 
 
 def test_offloads_that_are_on_and_can_be_turned_off() -> None:

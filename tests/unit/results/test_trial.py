@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from nodrop.ledger.transactions import Transactions
-from nodrop.results.records import FLAT, FORMAT
+from nodrop.results.records import FORMAT
 from nodrop.results.transaction_books import TransactionBooks
 from nodrop.results.trial import RecordError, TrialRecord, trial_schema
 from tests.made.outcome_runs import trial
@@ -106,10 +106,17 @@ def test_a_format_that_is_not_known_is_named(found: object) -> None:
         TrialRecord.from_line(json.dumps({**WHOLE, "format": found}))
 
 
-def test_flat_names_lead_to_fields_that_are_there() -> None:
-    record = TrialRecord(**WHOLE)
-    for name in FLAT:
-        record.figure(name)
+def test_a_name_of_tables_leads_to_its_field() -> None:
+    line = json.loads(TrialRecord(**WHOLE).to_line())
+    line["offered"] |= {"intended": 9, "sent": 7, "unsent": 2, "sent_late": 1, "shaped_per_s": 4.5}
+    line["body"] |= {"captured_packets": 6, "lost_packets": 3, "loss_place": "path"}
+    record = TrialRecord.from_line(json.dumps(line))
+    named = {
+        "intended_packets": 9, "offered_packets": 7, "unsent_packets": 2, "late_burst_packets": 1,
+        "shaped_pps": 4.5, "captured_packets": 6, "lost_packets": 3, "loss_place": "path",
+        "decoded_packets": None, "run": WHOLE["run"],
+    }  # fmt: skip
+    assert {name: record.figure(name) for name in named} == named
 
 
 # --- another kind of body ------------------------------------------------------------------------
