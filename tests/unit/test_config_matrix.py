@@ -101,42 +101,29 @@ def test_a_named_cell_is_left_out_by_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("matrix", "words"),
     [
-        (PRODUCT + "exclude = 3\n", "F: matrix.exclude = 3: must be a list of tables such as"),
-        (PRODUCT + "exclude = [{}]\n", "F: matrix.exclude: an empty table would leave no cell"),
-        (
-            PRODUCT + "exclude = [{sut.thread = 1}]\n",
-            "F: matrix.exclude: sut.thread: the matrix does not vary it",
-        ),
-        (
-            PRODUCT + "exclude = [{sut.threads = 3}]\n",
-            "F: matrix.exclude: no cell has sut.threads = [3]",
-        ),
+        (PRODUCT + "exclude = 3\n", "F: matrix.exclude = 3: "),
+        (PRODUCT + "exclude = [{}]\n", "F: matrix.exclude: "),
+        (PRODUCT + "exclude = [{sut.thread = 1}]\n", "F: matrix.exclude: sut.thread: "),
+        (PRODUCT + "exclude = [{sut.threads = 3}]\n", "F: matrix.exclude: no cell "),
         (
             PRODUCT + 'exclude = [{sut.runmode = "workers"}, {sut.runmode = "autofp"}]\n',
             "F: matrix.exclude: leaves no cell",
         ),
-        (
-            '[matrix]\nexclude = [{cell = "x"}]\n',
-            "F: matrix.exclude: cell: the matrix does not vary it",
-        ),
-        (NAMED.replace("single]", "Single]"), "F: matrix.cells.Single: a name has lower case"),
-        ("[matrix.cells]\na = 3\n", "F: matrix.cells.a = 3: must be a table of keys and values"),
+        ('[matrix]\nexclude = [{cell = "x"}]\n', "F: matrix.exclude: cell: "),
+        (NAMED.replace("single]", "Single]"), "F: matrix.cells.Single: "),
+        ("[matrix.cells]\na = 3\n", "F: matrix.cells.a = 3: "),
         (
             "[matrix.cells.a]\nsut.threads = [1, 2]\n",
-            "F: matrix.cells.a.sut.threads = [1, 2]: must be one value; a list of them is "
-            "matrix.sut.threads",
+            "F: matrix.cells.a.sut.threads = [1, 2]: ",
         ),
-        (
-            "[matrix.cells.a]\nsutt.threads = 1\n",
-            "F: matrix.cells.a.sutt.threads: names nothing that can vary; did you mean sut.",
-        ),
+        ("[matrix.cells.a]\nsutt.threads = 1\n", "F: matrix.cells.a.sutt.threads: "),
         (
             "[matrix.cells.a]\nsut.threads = 1\n[matrix.cells.b]\nsut.threads = 1\n",
-            "F: matrix.cells.b: is the same as matrix.cells.a",
+            "F: matrix.cells.b: ",
         ),
         (
             "[matrix]\nsut.threads = [1]\n[matrix.cells.a]\nsut.threads = 1\n",
-            "F: matrix.sut.threads and matrix.cells.a.sut.threads set the same thing: keep one",
+            "F: matrix.sut.threads and matrix.cells.a.sut.threads ",
         ),
     ],
 )
@@ -163,10 +150,10 @@ def test_a_named_cell_is_pinned_by_its_name(tmp_path: Path) -> None:
         assert [c["sut.runmode"] for c in found.matrix.cells()] == modes
     both = load(tmp_path, NAMED, "load.multiplier=7", "cell=single")
     assert [c["cell"] for c in both.matrix.cells()] == ["single"]
-    words = "the named cells are autofp-1x2, single"
     for wrong in ("autofp", "3", "autofp-1x2.sut.threads"):
-        assert words in said(tmp_path, NAMED, f"cell={wrong}")
-    assert "no cell has a name" in said(tmp_path, PRODUCT, "cell=single")
+        line = said(tmp_path, NAMED, f"cell={wrong}")
+        assert line.startswith(f"--set cell={wrong}: ") and line.endswith(" autofp-1x2, single")
+    assert said(tmp_path, PRODUCT, "cell=single").startswith("--set cell=single: ")
 
 
 @pytest.mark.parametrize("given", ["cell=single,autofp-1x2", 'cell=["autofp-1x2", "single"]'])
@@ -175,7 +162,7 @@ def test_several_named_cells_are_kept(tmp_path: Path, given: str) -> None:
     found = load(tmp_path, text, given)
     assert {c["cell"] for c in found.matrix.cells()} == {"single", "autofp-1x2"}
     for wrong in ("cell=single,", "cell=single,fourth", "cell=[]"):
-        assert "the named cells are autofp-1x2, single, third" in said(tmp_path, text, wrong)
+        assert said(tmp_path, text, wrong).endswith(" autofp-1x2, single, third")
 
 
 def test_levels_may_be_measured_in_some_cells(tmp_path: Path) -> None:
@@ -184,7 +171,7 @@ def test_levels_may_be_measured_in_some_cells(tmp_path: Path) -> None:
     assert {c.level_interval_ms for c in plan.cells} == {4, 0}
     assert {c.level_interval_ms for c in make_plan(load(tmp_path, PRODUCT)).cells} == {4}
     wrong = load(tmp_path, text.replace("[4, 0]", "[4, 1001]"))
-    with pytest.raises(BadInput, match=r"measure\.level_interval_ms = 1001: must be"):
+    with pytest.raises(BadInput, match=r"measure\.level_interval_ms = 1001: "):
         make_plan(wrong)
 
 
@@ -198,7 +185,7 @@ def test_a_profile_may_be_made_in_some_cells(tmp_path: Path) -> None:
     pinned = make_plan(load(tmp_path, text, "measure.profile=true"))
     assert len(pinned.cells) * 2 == len(plan.cells) and all(c.profile for c in pinned.cells)
     wrong = load(tmp_path, text.replace("[false, true]", "[1]"))
-    with pytest.raises(BadInput, match=r"measure\.profile = 1: must be true or false"):
+    with pytest.raises(BadInput, match=r"measure\.profile = 1: "):
         make_plan(wrong)
 
 
@@ -206,4 +193,4 @@ def test_what_is_left_out_is_not_asked_about_a_million_times(tmp_path: Path) -> 
     many = ", ".join(map(str, range(1, 1025)))
     matrix = f"[matrix]\nsut.threads = [{many}]\nload.loops = [{many}]\n"
     words = said(tmp_path, matrix + "exclude = [{sut.threads = 1}]\n")
-    assert words.startswith("F: matrix.exclude: 1,048,576 combinations are more than the 100,000")
+    assert words.startswith("F: matrix.exclude: 1,048,576 ") and "100,000" in words

