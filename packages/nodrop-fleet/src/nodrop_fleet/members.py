@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import ceil, inf
+from math import ceil
 from random import Random
 from typing import Any
 
@@ -28,6 +28,7 @@ from nodrop.results.summary import OF_A_HOST, Remaining
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter
 from nodrop.testbed.hosts.api import Json
+from nodrop.testbed.hosts.waiting import looks
 from nodrop_fleet import worker
 from nodrop_fleet.file import FleetFile
 from nodrop_fleet.worker import PAIR, Job, Left, ReadyPair, Sent, Workers
@@ -128,18 +129,16 @@ class Members:
                 raise _WorkerEnded("its worker ended while the pair began")
 
     def _wait_for_workers(self, say: Callable[[str], None]) -> None:
-        began = time.monotonic()
         said = False
-        self.look()
-        while not all(one.worker or one.drained for one in self.each.values()):
-            waited = time.monotonic() - began
-            if waited > min(self.patience_s, FIRST_S if self.standing else inf):
+        for waited_s in looks(self.patience_s, every_s=LOOK_S):
+            self.look()
+            if all(one.worker or one.drained for one in self.each.values()):
                 break
-            if waited > SAY_S and not said:
+            if self.standing and waited_s > FIRST_S:
+                break
+            if waited_s > SAY_S and not said:
                 said, why = True, self._workers.why_none()
                 say(f"waiting for workers of dask{why and f': {why}'}")
-            time.sleep(LOOK_S)
-            self.look()
         if not self.standing:
             why = self._workers.why_none()
             raise NotReady(

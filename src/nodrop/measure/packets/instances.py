@@ -35,6 +35,7 @@ from nodrop.testbed.hosts.api import (
     counters_of,
     rise,
 )
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.labs.split import CopySplit, HookSplit, Split, Splitter, split, split_to_ports
 from nodrop.testbed.load.api import OfferedLoad, TraceFacts
@@ -156,9 +157,9 @@ def drain(each: Each, *, expected_packets: int | None, timeout_s: float) -> Drai
 
 def _drained_together(each: Each, *, expected_packets: int | None, timeout_s: float) -> Drained:
     """None knows its share, so their sum has to come to rest."""
-    began = unchanged_since = time.monotonic()
+    unchanged_since = time.monotonic()
     last: tuple[int | None, ...] = ()
-    while True:
+    for _ in looks(timeout_s, every_s=DRAIN_POLL_S):
         seen, now = live(each), time.monotonic()
         # Of packets alone: what a SUT says of its own housekeeping never rests.
         counted = () if seen is None else _packets(seen)
@@ -168,14 +169,12 @@ def _drained_together(each: Each, *, expected_packets: int | None, timeout_s: fl
         rests = rests or now - unchanged_since >= AT_REST_S
         if rests and seen is not None and _balanced(seen):
             return Drained(rested_mono_ns=int(unchanged_since * 1e9))
-        if now - began > timeout_s:
-            raise TrialFailed(
-                f"the counters of {len(each)} instances do not come to rest within {timeout_s:g} s",
-                reason=Reason.NOT_DRAINED,
-            )
         if any(one.process.poll() is not None for one in each):
             raise TrialFailed("an instance ended before it was stopped")
-        time.sleep(DRAIN_POLL_S)
+    raise TrialFailed(
+        f"the counters of {len(each)} instances do not come to rest within {timeout_s:g} s",
+        reason=Reason.NOT_DRAINED,
+    )
 
 
 def _of_each(each: Each, asked: Callable[[RunningSut], T]) -> list[T]:

@@ -18,6 +18,7 @@ from nodrop.ledger.imbalance import ThreadRole
 from nodrop.ledger.over_time import Served
 from nodrop.protocol import SinkResult, SinkSample
 from nodrop.testbed.hosts.api import Json, SinkJob
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Env, Process
 from nodrop.testbed.suts.api import (
@@ -185,22 +186,19 @@ class RunningSink(SinceMark):
         )
 
     def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
-        began, began_ns = time.monotonic(), time.monotonic_ns()
+        began_ns = time.monotonic_ns()
         seen = len(self._samples())
         if expected_packets is not None:
             expected_packets += self._base_packets()
-        while True:
+        for _ in looks(timeout_s, every_s=POLL_S):
             if self.process.poll() is not None:
                 self._refuse_nonsense()
                 raise TrialFailed("the sink ended before it was stopped")
-            now = time.monotonic()
             fresh = self._samples()[seen:]
             if _at_rest(fresh, expected_packets):
                 self._rest = fresh[-1]
                 return self._drained(fresh, began_ns)
-            if now - began > timeout_s:
-                raise _not_at_rest(fresh, timeout_s)
-            time.sleep(POLL_S)
+        raise _not_at_rest(fresh, timeout_s)
 
     def _refuse_nonsense(self) -> None:
         """A sink that was ended for what it said is no loss of the load's."""

@@ -4,6 +4,7 @@ rest, ended and read."""
 from __future__ import annotations
 
 import fnmatch
+import math
 import signal
 import sys
 import time
@@ -221,11 +222,11 @@ class RunningCommand(SinceMark):
     # --- ready ----------------------------------------------------------------------------------
 
     def wait_ready(self, *, timeout_s: float) -> Readiness:
-        ready, began = self._program.ready, time.monotonic()
+        ready = self._program.ready
         timeout_s = min(timeout_s, ready.timeout_s)
         wanted = value_of(ready.sockets, self._sut.values)
         before: tuple[object, ...] | None = None
-        while True:
+        for _ in looks(timeout_s, every_s=POLL_S):
             self._must_live("before it opened a capture socket")
             seen = self.sockets.look()
             found = () if seen is None else _identity(seen)
@@ -233,9 +234,8 @@ class RunningCommand(SinceMark):
             if at_work and found == before and self._has_said():
                 break
             before = found if at_work else None
-            if time.monotonic() - began > timeout_s:
-                raise self._late(seen, wanted, timeout_s)
-            time.sleep(POLL_S)
+        else:
+            raise self._late(seen, wanted, timeout_s)
         assert seen is not None
         if seen.copies > 1 and not seen.missing:
             raise TrialFailed(
@@ -305,7 +305,7 @@ class RunningCommand(SinceMark):
         wanted = None if expected_packets is None else expected_packets + self._base_packets()
         busy_ns, empty = None, 0
         last: tuple[int | None, ...] | None = None
-        while True:
+        for _ in looks(timeout_s, every_s=DRAIN_POLL_S):
             self._must_live("before it was stopped")
             seen, now, now_ns = self.sockets.look(), time.monotonic(), time.monotonic_ns()
             if seen is not None:
@@ -326,14 +326,13 @@ class RunningCommand(SinceMark):
                     rested_ns = began_ns + round((unchanged_since - began) * 1e9)
                     self._rest_by = f"nothing moved for {settle_s:g} s"
                     break
-            if now - began > timeout_s:
-                waiting = "" if seen is None or seen.waiting is None else f"{seen.waiting:,} "
-                raise TrialFailed(
-                    f"{self._sut.name} does not come to rest within {timeout_s:g} s: {waiting}"
-                    "packets wait in its ring",
-                    reason=Reason.NOT_DRAINED,
-                )
-            time.sleep(DRAIN_POLL_S)
+        else:
+            waiting = "" if seen is None or seen.waiting is None else f"{seen.waiting:,} "
+            raise TrialFailed(
+                f"{self._sut.name} does not come to rest within {timeout_s:g} s: {waiting}"
+                "packets wait in its ring",
+                reason=Reason.NOT_DRAINED,
+            )
         self._rested = seen
         return Drained(rested_mono_ns=rested_ns, busy_mono_ns=busy_ns)
 
@@ -419,21 +418,21 @@ class RunningCommand(SinceMark):
         self.close()
         grace_s = min(stop.grace_s, timeout_s)
         self.process.signal(getattr(signal, f"SIG{stop.signal}"))
-        deadline = time.monotonic() + grace_s
-        nudge_at = time.monotonic() + NUDGE_S if stop.nudge else deadline
-        while (status := self.process.poll()) is None:
-            if nudge_at <= time.monotonic() < deadline:
+        nudge_at_s = NUDGE_S if stop.nudge else math.inf
+        for passed_s in looks(grace_s, every_s=POLL_S):
+            if (status := self.process.poll()) is not None:
+                break
+            if nudge_at_s <= passed_s:
                 self._nudge()
-                nudge_at += NUDGE_S
-            if time.monotonic() > deadline:
-                self.process.signal(signal.SIGKILL)
-                self.process.stop(timeout_s=timeout_s)
-                raise TrialFailed(
-                    f"{name} did not end within {grace_s:g} s of SIG{stop.signal}: killed",
-                    hint="stop.signal, stop.grace_s of its description",
-                    reason=Reason.SUT_DIED,
-                )
-            time.sleep(POLL_S)
+                nudge_at_s += NUDGE_S
+        else:
+            self.process.signal(signal.SIGKILL)
+            self.process.stop(timeout_s=timeout_s)
+            raise TrialFailed(
+                f"{name} did not end within {grace_s:g} s of SIG{stop.signal}: killed",
+                hint="stop.signal, stop.grace_s of its description",
+                reason=Reason.SUT_DIED,
+            )
         if status not in stop.exit:
             raise self._ended(status, "badly")
         try:

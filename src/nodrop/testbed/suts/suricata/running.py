@@ -327,15 +327,14 @@ class RunningSuricata(SinceMark):
     def drain(self, *, expected_packets: int | None, timeout_s: float) -> Drained:
         """Waits until the threads sleep, if all that was sent has been delivered: the exit record
         says what was captured, and shows anything left behind as a residual."""
-        began = time.monotonic()
         wanted = None if expected_packets is None else expected_packets + self._base_packets()
         self._wanted, self._rested = wanted, None
-        unchanged_since, last, sync_s = began, None, self._asked.full_sync_s
+        unchanged_since, last, sync_s = time.monotonic(), None, self._asked.full_sync_s
         delivered = wanted is not None and (self._env.delivers_at_once or self._intake.rests_alone)
         asleep = self._intake.rest()
         all_captured = False
         with self._control() as control:
-            while True:
+            for _ in looks(timeout_s, every_s=DRAIN_POLL_S):
                 # Before it is asked anything: the thread that answers is awake.
                 rests = (all_captured or delivered) and asleep()
                 # The sockets' figures are at most 1 s old, the decoder's 4 s.
@@ -356,25 +355,23 @@ class RunningSuricata(SinceMark):
                         rested_mono_ns=int(rested_s * 1e9),
                         busy_mono_ns=None if worked_s is None else int(worked_s * 1e9),
                     )
-                if now - began > timeout_s:
-                    raise TrialFailed(
-                        f"Suricata's counters do not come to rest within {timeout_s:g} s: "
-                        f"captured {captured}, dropped {dropped}, decoded {decoded}",
-                        hint="foreign packets on the link, or a Suricata far behind its ring",
-                        reason=Reason.NOT_DRAINED,
-                    )
-                time.sleep(DRAIN_POLL_S)
+        raise TrialFailed(
+            f"Suricata's counters do not come to rest within {timeout_s:g} s: "
+            f"captured {captured}, dropped {dropped}, decoded {decoded}",
+            hint="foreign packets on the link, or a Suricata far behind its ring",
+            reason=Reason.NOT_DRAINED,
+        )
 
     def counted(self) -> SutCounters:
         """Final if they agree: the sockets have been asked for all that was delivered, and every
         thread has handed over what it decoded of it. If they never do, after the longest time that
         a counter can come late (measured: 1 s for a socket's, 3 s and one interval of the stats
         thread for a decoder's)."""
-        began = unchanged_since = time.monotonic()
+        unchanged_since = time.monotonic()
         last: tuple[int, int, int | None] | None = None
         agreed_since: float | None = None
         with self._control() as control:
-            while True:
+            for _ in looks(COUNT_TIMEOUT_S, every_s=DRAIN_POLL_S):
                 found, per_port = self._counted(control)
                 sockets = counters.of_sockets(found, per_port)
                 reading = captured, dropped, _ = _packets(sockets)
@@ -390,13 +387,12 @@ class RunningSuricata(SinceMark):
                 settled = agreed_since is not None and now - agreed_since >= self._settle_s()
                 if settled or now - unchanged_since >= self._asked.full_sync_s:
                     break
-                if now - began > COUNT_TIMEOUT_S:
-                    raise TrialFailed(
-                        f"Suricata's counters are not at rest after {COUNT_TIMEOUT_S:g} s: "
-                        f"captured {captured}, dropped {dropped}, decoded {found.decoded_packets}",
-                        reason=Reason.NOT_DRAINED,
-                    )
-                time.sleep(DRAIN_POLL_S)
+            else:
+                raise TrialFailed(
+                    f"Suricata's counters are not at rest after {COUNT_TIMEOUT_S:g} s: "
+                    f"captured {captured}, dropped {dropped}, decoded {found.decoded_packets}",
+                    reason=Reason.NOT_DRAINED,
+                )
         self._at_rest = sockets
         self._rested = self._sourced(counters.at_rest(found, per_port, agree=agree))
         return self._since_mark(self._rested)
