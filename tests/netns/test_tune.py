@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from nodrop.cli import main
 from nodrop.errors import BadInput
 from nodrop.testbed.hosts.api import Link
 from nodrop.testbed.hosts.folders import is_root_of_host
@@ -74,6 +75,12 @@ def namespace() -> Iterator[Namespace]:
 
 def _restored(*, overwrite: bool = False) -> list[Restored]:
     return [put_back(one, overwrite=overwrite) for one in tunings(killed=True).whole]
+
+
+def _away(namespace: Namespace, *argv: str) -> str:
+    """What a command says that runs there."""
+    where = ["nsenter", "-t", str(namespace.there.pid), "-n", "-m"]
+    return subprocess.run([*where, *argv], check=True, capture_output=True, text=True).stdout
 
 
 def _shuffled(seed: int) -> list[str]:
@@ -160,6 +167,56 @@ def test_what_ethtool_changes_since_stays(namespace: Namespace) -> None:
     (found,) = _restored(overwrite=True)
     assert (found.others, found.failed) == ([], [])
     assert namespace.tell() == namespace.first
+    assert tunings(killed=True).whole == []
+
+
+def _status(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+    code = main.exit_code(["tune", "status"])
+    return code, capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(("knobs", "code"), [("gro=on mtu=9000", 1), ("tx-queue-len=77", 1)])
+def test_a_port_that_was_deleted_is_gone_and_was_not_changed_by_somebody(
+    namespace: Namespace, knobs: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    namespace.tell(f"{NEVER} {knobs}")
+    _away(namespace, "ip", "link", "delete", "eth1")
+    found, said = _status(capsys)
+    assert found == code and len(said) == len(knobs.split())
+    assert all(line.endswith(": the port is gone, and its settings with it") for line in said)
+    assert [one.done for one in _restored()] == [
+        ["eth1: the port is gone, and its settings with it"]
+    ]
+    assert _status(capsys)[0] == 0 and tunings(killed=True).whole == []
+
+
+@pytest.mark.parametrize("index_is_taken", [False, True])
+def test_a_port_that_moved_to_another_namespace_is_put_back_there(
+    namespace: Namespace, index_is_taken: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seen: `the port is gone, and its settings with it`, of a port that a container has now."""
+    index = _away(namespace, "cat", "/sys/class/net/eth1/ifindex").strip()
+    namespace.tell(f"{NEVER} mtu=9000 gro=on rps=1")
+    with subprocess.Popen(
+        ["unshare", "--net", "sh", "-c", "echo; exec cat"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as there:  # fmt: skip
+        assert there.stdin and there.stdout and there.stdout.readline()
+        inside = ["nsenter", "-t", str(there.pid), "-n"]
+        if index_is_taken:
+            taken = ["ip", "link", "add", "o1", "index", index, "type", "veth"]
+            subprocess.run([*inside, *taken], check=True)
+        _away(namespace, "ip", "link", "set", "eth1", "netns", str(there.pid))
+        code, said = _status(capsys)
+        space = Path(f"/proc/{there.pid}/ns/net").stat().st_ino
+        assert code == 0 and f"eth1 (namespace {space}) mtu: 1500 → 9000" in said
+        (found,) = _restored()
+        assert (found.failed, found.others) == ([], [])
+        assert f"eth1: in another network namespace now ({space})" in found.done
+        assert "eth1 mtu: 9000 → 1500" in found.done
+        shown = subprocess.run([*inside, "ethtool", "-k", "eth1"], capture_output=True, text=True)
+        assert "generic-receive-offload: off" in shown.stdout
+        there.stdin.close()
     assert tunings(killed=True).whole == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -14,7 +14,7 @@ from nodrop.errors import BadInput
 from nodrop.terminal.arguments import AsJson, complain, say, say_indented, say_json
 
 if TYPE_CHECKING:
-    from nodrop.tune.applying import Applied, KnobStep
+    from nodrop.tune.applying import Applied, KnobStep, State
     from nodrop.tune.device import Knob
     from nodrop.tune.kept import Tuning
 
@@ -197,6 +197,7 @@ def status(as_json: AsJson = False) -> int:
         say(f"nothing is set by `nodrop tune apply` of this user (kept in {tuned_folder()})")
     for place, knob, before, ours, now in rows if not as_json else ():
         since = f", now {now}: changed since by somebody else"
+        since = ": the port is gone, and its settings with it" if now is None else since
         since = "" if now == ours else ", as before now" if now == before else since
         say(f"{place} {knob}: {before} → {ours}{since}")
     if kept.unreadable:
@@ -369,31 +370,52 @@ def _applied_json(applied: Applied) -> dict[str, object]:
     }
 
 
-def _rows(tuning: Tuning) -> Iterator[tuple[str, str, str, str, str]]:
-    from nodrop.testbed.labs.port_settings import LiveDevice
-    from nodrop.tune.applying import differences
+SetKnob: TypeAlias = tuple[str, str, str, str, str | None]
+"""Place, knob, its value before, as it was set, and now; None: the port is gone."""
+
+
+def _rows(tuning: Tuning) -> list[SetKnob]:
+    """Asked in a thread of its own, which goes to the network namespaces of the ports."""
+    from concurrent.futures import ThreadPoolExecutor
+
     from nodrop.tune.device import own_space
 
-    state, device = tuning.state, LiveDevice()
-    here = state.space == own_space()
-    left = state.left
-    present = {one: device.read(one) for one in state.before} if here else {}
-    now_states = {one: raw for one, raw in present.items() if raw is not None}
-    ours = left if left is not None else now_states
-    now = {(p, k.id): v for p, k, _, v in differences(state.before, now_states)} if here else {}
-    shown = set()
-    for port, knob, before, wanted in differences(state.before, ours):
-        where = (port or "host") + ("" if here else f" (namespace {state.space})")
-        shown.add((port, knob.id))
-        yield where, knob.id, before, wanted, now.get((port, knob.id), before) if here else wanted
-    for (port, name), value in now.items():
-        if (port, name) not in shown:
-            was = next(
-                b
-                for p, k, b, _ in differences(state.before, now_states)
-                if (p, k.id) == (port, name)
-            )
-            yield port or "host", name, was, was, value
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: [*_set_knobs(tuning.state, own_space())]).result()
+
+
+def _set_knobs(state: State, own: int) -> Iterator[SetKnob]:
+    from nodrop.testbed.labs.port_settings import LiveDevice
+    from nodrop.tune.applying import differences, located
+    from nodrop.tune.device import enter
+
+    def place(port: str, space: int) -> str:
+        return (port or "host") + ("" if space == own else f" (namespace {space})")
+
+    as_set = [*differences(state.before, state.left)] if state.left is not None else []
+    try:
+        parts, gone = located(state)
+    except OSError:  # this user may not go there
+        for port, knob, before, ours in as_set:
+            yield place(port, state.space), knob.id, before, ours, ours
+        return
+    for part in parts:
+        if not enter(part.space):
+            continue
+        device = LiveDevice()
+        pairs = ((one, device.read(one)) for one in part.before)
+        here = {one: raw for one, raw in pairs if raw is not None}
+        left = here if part.left is None else part.left
+        set_to, now = (
+            {(port, knob.id): (was, value) for port, knob, was, value in each}
+            for each in (differences(part.before, left), differences(part.before, here))
+        )
+        for at, (before, _) in (set_to | now).items():
+            ours, found = (states.get(at, (before, before))[1] for states in (set_to, now))
+            yield place(at[0], part.space), at[1], before, ours, found
+    for port, knob, before, ours in as_set:
+        if port in gone:
+            yield place(port, state.space), knob.id, before, ours, None
 
 
 def _persistent(steps: Sequence[KnobStep]) -> Iterator[str]:

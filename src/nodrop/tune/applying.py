@@ -12,7 +12,7 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +36,7 @@ from nodrop.testbed.labs.port_settings import (
     rank,
     settle,
 )
-from nodrop.tune.device import Knob, enter, hardware_address, own_space
+from nodrop.tune.device import Knob, enter, go, hardware_address, own_space, spaces
 from nodrop.tune.knobs import KNOBS, find
 from nodrop.untrusted.json_text import NotJson, decode_object, member
 
@@ -45,6 +45,7 @@ CALM = ("veth", "virtio_net", "tun", "macvlan", "macvtap", "bridge", "dummy", "i
 CALM_BUT = {"veth": "channels"}
 """Driver in `CALM` → a piece that takes the link down all the same."""
 WORDS_WITHIN_S = 10.0
+NO_ADDRESS = ("", "00:00:00:00:00:00")
 States = dict[Piece, Raw]
 
 
@@ -369,32 +370,77 @@ def state_of(steps: Sequence[KnobStep], before: States, earlier: State | None = 
     return State(space=own_space(), ports=ports, before=originals)
 
 
-def renamed(state: State) -> tuple[State, list[str]]:
-    """The state with the names its ports have now, and what has become of the others, in words."""
-    known, gone = {HOST: HOST}, []
+def located(state: State) -> tuple[Sequence[State], Mapping[str, str]]:
+    """Parts of a tuning by the network namespace in which their ports are now, with the names that
+    they have there; and ports (and the host) that are in none → words. This thread stays in the
+    last namespace that it looked at."""
+    parts: list[State] = []
+    gone: dict[str, str] = {}
+    if enter(state.space):
+        known, gone = _known(state)
+        parts.append(_under(state, {HOST: HOST, **known}, state.space))
+    else:
+        of_host = [HOST] if not state.ports or any(not one.port for one in state.before) else []
+        words = "its network namespace is gone, and its settings with it"
+        gone = dict.fromkeys([*state.ports, *of_host], words)
+    for name, (space, now) in _moved(state, gone).items():
+        parts.append(_under(state, {name: now}, space))
+        del gone[name]
+    return parts, gone
+
+
+def _known(state: State) -> tuple[dict[str, str], dict[str, str]]:
+    """Ports that are in this namespace → their names now, and the others → words."""
+    known, gone = {}, {}
     for name, (index, address) in state.ports.items():
         try:
             now = socket.if_indextoname(index)
         except OSError:
-            gone.append(f"{name}: the port is gone, and its settings with it")
+            gone[name] = f"{name}: the port is gone, and its settings with it"
             continue
         if hardware_address(now) != address:
-            gone.append(f"{name}: the port with its number is another one now ({now})")
+            gone[name] = f"{name}: the port with its number is another one now ({now})"
             continue
         known[name] = now
+    return known, gone
 
-    def moved(states: States) -> States:
-        return {Piece(known[p.port], p.name): r for p, r in states.items() if p.port in known}
 
-    left = None if state.left is None else moved(state.left)
-    return (
-        State(
-            space=state.space,
-            ports={known[name]: one for name, one in state.ports.items() if name in known},
-            before=moved(state.before),
-            left=left,
-        ),
-        gone,
+def _moved(state: State, missing: Iterable[str]) -> Mapping[str, tuple[int, str]]:
+    """Ports that are in another network namespace now → that, and their names there. A port keeps
+    its address, and its index unless another one has that there."""
+    alike: dict[str, list[tuple[bool, int, str]]] = {name: [] for name in missing if name}
+    for space, file in spaces().items() if alike else ():
+        if space == state.space:
+            continue
+        try:
+            go(file)
+            there = [(index, now, hardware_address(now)) for index, now in socket.if_nameindex()]
+        except OSError:  # a process that has just ended, or another's user namespace
+            continue
+        for name, same in alike.items():
+            known_index, address = state.ports[name]
+            for index, now, its_address in there:
+                if its_address == address and address not in NO_ADDRESS:
+                    same.append((index == known_index, space, now))
+    found = {}
+    for name, same in alike.items():
+        likeliest = [one for one in same if one[0]] or same
+        if len(likeliest) == 1:
+            found[name] = likeliest[0][1:]
+    return found
+
+
+def _under(state: State, names: Mapping[str, str], space: int) -> State:
+    """Part of a tuning whose ports are in a namespace, under these names."""
+
+    def there(states: States) -> States:
+        return {Piece(names[p.port], p.name): r for p, r in states.items() if p.port in names}
+
+    return State(
+        space=space,
+        ports={names[name]: one for name, one in state.ports.items() if name in names},
+        before=there(state.before),
+        left=None if state.left is None else there(state.left),
     )
 
 

@@ -4,10 +4,13 @@ session."""
 from __future__ import annotations
 
 import ctypes
+import errno
+import fcntl
 import json
 import os
 import re
 import socket
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,6 +61,7 @@ class Knob:
 
 
 CLONE_NEWNS, CLONE_NEWNET, MS_REC, MS_SLAVE = 0x20000, 0x40000000, 0x4000, 1 << 19
+SIOCGIFHWADDR = 0x8927
 OWN_SPACE = Path("/proc/thread-self/ns/net")
 PORTS = Path("/sys/class/net")
 
@@ -76,24 +80,41 @@ def own_space() -> int:
 
 
 def hardware_address(port: str) -> str:
-    with suppress(OSError):
-        return (PORTS / port / "address").read_text().strip()
+    """In this thread's namespace, whatever /sys shows; empty: there is no such port."""
+    asked = struct.pack("16s24x", port.encode())
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        return fcntl.ioctl(one, SIOCGIFHWADDR, asked)[18:24].hex(":")
     return ""
 
 
+def spaces() -> Mapping[int, Path]:
+    """Network namespaces that have a name, or a process: inode → file."""
+    found: dict[int, Path] = {}
+    for one in [*Path("/run/netns").glob("*"), *Path("/proc").glob("[0-9]*/ns/net")]:
+        with suppress(OSError):
+            found.setdefault(one.stat().st_ino, one)
+    return found
+
+
 def enter(space: int) -> bool:
-    """This process goes to the network namespace with that inode. False if it is gone."""
-    if own_space() != space:
-        found = _find(space)
-        if found is None:
-            return False
-        there = os.open(found, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            _must(_libc().setns(there, CLONE_NEWNET))
-        finally:
-            os.close(there)
-    see_own_ports()
+    """This thread goes to the network namespace with that inode. False if it is gone."""
+    if own_space() == space:
+        see_own_ports()
+        return True
+    if (found := spaces().get(space)) is None:
+        return False
+    go(found)
+    _mount_own_sys()
     return True
+
+
+def go(space: Path) -> None:
+    """This thread goes to a network namespace, and /sys still shows another's ports."""
+    there = os.open(space, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _must(_libc().setns(there, CLONE_NEWNET))
+    finally:
+        os.close(there)
 
 
 def see_own_ports() -> None:
@@ -103,21 +124,19 @@ def see_own_ports() -> None:
     for one in PORTS.glob("*/ifindex"):
         with suppress(OSError, ValueError):
             shown[one.parent.name] = int(one.read_text())
-    if shown == {name: index for index, name in socket.if_nameindex()}:
-        return
+    if shown != {name: index for index, name in socket.if_nameindex()}:
+        _mount_own_sys()
+
+
+def _mount_own_sys() -> None:
     libc = _libc()
     _must(libc.unshare(CLONE_NEWNS))
     _must(libc.mount(b"none", b"/", None, MS_REC | MS_SLAVE, None))
-    _must(libc.mount(b"nodrop", b"/sys", b"sysfs", 0, None))
-
-
-def _find(space: int) -> Path | None:
-    places = [*Path("/run/netns").glob("*"), *Path("/proc").glob("[0-9]*/ns/net")]
-    for one in places:
-        with suppress(OSError):
-            if one.stat().st_ino == space:
-                return one
-    return None
+    try:
+        _must(libc.mount(b"nodrop", b"/sys", b"sysfs", 0, None))
+    except OSError as error:
+        if error.errno != errno.EBUSY:  # it shows this namespace already
+            raise
 
 
 def _libc() -> ctypes.CDLL:

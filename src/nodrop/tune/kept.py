@@ -23,7 +23,7 @@ from nodrop.tune.applying import (
     Restored,
     State,
     apply,
-    renamed,
+    located,
     restore,
     snapshot,
     state_of,
@@ -155,13 +155,19 @@ def put_back(tuning: Tuning, *, overwrite: bool) -> Restored:
 def main(text: str, *flags: str) -> int:
     """Puts back a tuning's settings, for `undo` (testbed/hosts/reversal.py) and `put_back`."""
     try:
-        state = State.of(text)
-        if not enter(state.space):
-            restored = Restored(done=["its network namespace is gone, and its settings with it"])
-        else:
-            state, gone = renamed(state)
-            restored = restore(LiveDevice(), state, overwrite=OVERWRITE in flags)
-            restored.done += gone
+        state, restored = State.of(text), Restored()
+        parts, gone = located(state)
+        for part in parts:
+            if not enter(part.space):
+                raise LabProblem(f"network namespace {part.space} has just gone")
+            if part.space != state.space:
+                where = f"in another network namespace now ({part.space})"
+                restored.done += [f"{port}: {where}" for port in part.ports]
+            found = restore(LiveDevice(), part, overwrite=OVERWRITE in flags)
+            restored.done += found.done
+            restored.others += found.others
+            restored.failed += found.failed
+        restored.done += dict.fromkeys(gone.values())
     except (NotJson, ValueError, TypeError, OSError, NodropError) as error:
         restored = Restored(failed=[str(error)])
     sys.stdout.write(json.dumps(asdict(restored)) + "\n")
