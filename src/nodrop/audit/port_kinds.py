@@ -8,7 +8,12 @@ from collections.abc import Iterator
 from nodrop.audit.world import Costs, FindingEvidence, JudgedSnapshot, Kind, PortRole, Read, matters
 from nodrop.config.units import count_of
 from nodrop.ledger.hops import Beside, counter_of
-from nodrop.sensor.rx_dropped import LOSE_IN_RX_DROPPED, RxDropped, refused_frames
+from nodrop.sensor.rx_dropped import (
+    LOSE_IN_RX_DROPPED,
+    RxDropped,
+    parted_by_peer,
+    refused_frames,
+)
 from nodrop.sensor.snapshot import Missing, SnapshotPort
 
 MERGE = {
@@ -24,6 +29,8 @@ STEPS = {"i40e": 1, "ixgbe": 2, "ice": 2}
 """Drivers whose counters move in steps of about so many seconds."""
 BACKLOG_DRIVERS = ("veth", "tun", "ifb", "bridge", "macvlan", "vxlan")
 """Ports whose packets go through a CPU's backlog also without RPS."""
+CARRIER_CHANGES_OF_A_NEW_VETH = 2
+"""It loses its carrier as it is made, and gets it when both ends are up."""
 SENT_PAUSES = re.compile(r"tx_flow_control_xoff|tx_pause(_ctrl_phy)?|tx_xoff|port\.tx_xoff.*")
 GOT_PAUSES = re.compile(r"rx_flow_control_xoff|rx_pause(_ctrl_phy)?|rx_xoff|port\.rx_xoff.*")
 
@@ -215,10 +222,10 @@ def rx_dropped(world: JudgedSnapshot, port: SnapshotPort) -> RxDropped:
         came=_arrived(port),
         backlog=backlog,
         cpus=len(world.softnet_dropped),
-        peer=port.peer.tx_dropped if port.peer else None,
     )
     if port.peer is not None:
-        return RxDropped(lost=lost, unknown=0, no_loss=number - lost)
+        sent = port.peer.tx_dropped
+        return parted_by_peer(number, lost=lost, peer=sent, flapped=_flapped(port))
     through_backlog = port.driver in BACKLOG_DRIVERS or (port.rps and backlog)
     if through_backlog or port.driver in (None, *LOSE_IN_RX_DROPPED):
         return RxDropped(lost=lost, unknown=number - lost, no_loss=0)
@@ -227,10 +234,17 @@ def rx_dropped(world: JudgedSnapshot, port: SnapshotPort) -> RxDropped:
     return RxDropped(lost=lost, unknown=0, no_loss=number - lost)
 
 
+def _flapped(port: SnapshotPort) -> bool:
+    """Whether the link of a veth was down after it came up for the first time."""
+    return port.statistics.get("carrier_changes", 0) > CARRIER_CHANGES_OF_A_NEW_VETH
+
+
 def _refused_frames(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for port in world.captured():
-        lost, peer = rx_dropped(world, port).lost, port.peer
-        if not matters(lost, _arrived(port)):
+        parted, peer = rx_dropped(world, port), port.peer
+        too_long = bool(peer and peer.mtu and port.mtu and peer.mtu > port.mtu)
+        most = parted.lost + parted.unknown if too_long else parted.lost
+        if not matters(most, _arrived(port)):
             continue
         read = [_statistic(port, name) for name in ("rx_dropped", "rx_packets")]
         read.append(Read(f"mtu {port.mtu}", port.files("mtu")))
@@ -239,12 +253,13 @@ def _refused_frames(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
         if peer is not None:
             value = f"tx_dropped {peer.tx_dropped}, mtu {peer.mtu}"
             read.append(Read(value, f"its peer {peer.where}"))
-            if peer.mtu and port.mtu and peer.mtu > port.mtu:
+            if too_long:
                 why = f"its MTU is {port.mtu}, and its peer {peer.where} sends up to {peer.mtu}"
                 change = f"{port.enter}ip link set {port} mtu {peer.mtu}"
+        number = f"{'at most ' if most > parted.lost else ''}{count_of(most, 'packet')}"
         yield FindingEvidence(
             where=port.where,
-            says=f"it refused {count_of(lost, 'packet')} that no capture program had: {why}",
+            says=f"it refused {number} that no capture program had: {why}",
             read=tuple(read),
             change=f"{change}; then restart what captures there",
         )
@@ -254,11 +269,11 @@ def not_parted(world: JudgedSnapshot) -> Iterator[Missing]:
     """Packets in rx_dropped that may be lost or not: no counter parts them."""
     for port in world.captured() if world.role is PortRole.SENSOR else ():
         if unknown := rx_dropped(world, port).unknown:
-            needs = (
-                "tx_dropped of its peer, whose namespace no process is in that may be read"
-                if port.driver == "veth"
-                else "a counter that parts those it refused from those that no protocol wanted"
-            )
+            needs = "a counter that parts those it refused from those that no protocol wanted"
+            if port.peer is not None:
+                needs += ": its peer counts those too that were sent while the link was down"
+            elif port.driver == "veth":
+                needs = "tx_dropped of its peer, whose namespace no process is in that may be read"
             packets = count_of(unknown, "packet")
             what = f"how many of {packets} in rx_dropped of {port.where} were lost"
             yield Missing(what, needs)

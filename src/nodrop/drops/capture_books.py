@@ -59,6 +59,12 @@ def ports_at(seen: Captures) -> Mapping[PortAt, CapturePort]:
     return {(port["namespace"], port["index"]): port for port in seen["ports"]}
 
 
+def flapped(before: CapturePort, now: CapturePort) -> bool:
+    """Whether the carrier came or went in between, however shortly."""
+    old, new = before["link"], now["link"]
+    return bool(old and new and old["carrier_changes"] != new["carrier_changes"])
+
+
 def rise(before: int, after: int) -> int:
     """Growth of a counter. One that fell has wrapped at 32 bits, or begun anew."""
     if after >= before:
@@ -105,6 +111,13 @@ class CaptureReading:
     """Further processes that share its fanout group."""
     used_ns: int = 0
     """Time at which its threads and control groups were read: behind all counters of the look."""
+
+    @property
+    def mute(self) -> bool:
+        """A Suricata without a command socket: it reads its counters each second, and nobody can
+        ask it for them."""
+        one = self.program
+        return bool(one and one["name"].startswith("Suricata") and one["suricata"] is None)
 
     @property
     def offered(self) -> AccountRange | None:
@@ -185,6 +198,11 @@ class Balance:
         return max(0, arrived - self.dropped_now - waits_more)
 
     @property
+    def lost_more(self) -> bool:
+        """Whether its owner may have read losses out of the counters."""
+        return self.at_least or self.reading.mute
+
+    @property
     def used_s(self) -> float:
         """From one reading of its threads and control groups to the other."""
         return (self.reading.used_ns - self.before.used_ns) / 1e9
@@ -221,8 +239,8 @@ class CaptureBooks:
     _offered: dict[CaptureKey, list[tuple[int, int]]] = field(default_factory=dict)
     _said: dict[CaptureKey, int] = field(default_factory=dict)
 
-    def look(self, seen: Captures) -> Sequence[Balance]:
-        """Balances of the captures that the look before has seen as well."""
+    def look(self, seen: Captures, *, ends_interval: bool = True) -> Sequence[Balance]:
+        """Balances of the captures that the interval began with, or that it has seen before."""
         captures = {reading.key: reading for reading in self._readings(seen)}
         members = {key: [*self._members(seen, one)] for key, one in captures.items()}
         readings = captures | {one.key: one for each in members.values() for one in each}
@@ -243,7 +261,7 @@ class CaptureBooks:
             if key not in self._first or (self._first[key].arrived is None and now.arrived):
                 self._first[key] = now
         self._first = {key: one for key, one in self._first.items() if key in readings}
-        self._last = readings
+        self._last = readings if ends_interval else {**readings, **self._last}
         self._offered = {key: one for key, one in self._offered.items() if key in readings}
         self._said = {key: one for key, one in self._said.items() if key in readings}
         inodes = {socket["inode"] for socket in seen["sockets"]}

@@ -80,10 +80,11 @@ def before_words(one: Balance) -> Iterator[str]:
         return
     lost = reading.dropped - one.dropped
     if lost > 0:
-        came = ""
+        came, at_least = "", "at least " if one.lost_more else ""
         if reading.arrived is not None and one.arrived is not None:
-            came = f" of {max(lost, reading.arrived.high - one.arrived.high):,}"
+            came = f" of {at_least}{max(lost, reading.arrived.high - one.arrived.high):,}"
+        since = "" if at_least else ", since it opened its sockets"
         yield (
-            f"{reading.name} on {reading.port_name}: {lost:,}{came} packets were lost there before "
-            "its books began, since it opened its sockets"
+            f"{reading.name} on {reading.port_name}: {at_least}{lost:,}{came} packets were lost "
+            f"there before its books began{since}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,14 @@ def exposition(interval: WatchedInterval | None) -> str:
         named = {"program": one.program or "", "pid": str(one.pid or ""), "port": one.port}
         _of_capture(sample, one, named)
     if interval:
-        sample("captures", "gauge", len(interval.captures), "Programs that capture, by port.")
+        words = "Programs that capture, by port."
+        blind = (one for one in interval.blind if one.until_real_ns is None)
+        programs = dict.fromkeys((one.port for one in blind if one.why == "no_program"), 0)
+        programs |= Counter(one.port for one in interval.captures)
+        for port, number in programs.items():
+            sample("captures", "gauge", number, words, port=port)
+        if not programs:
+            sample("captures", "gauge", 0, words)
         at = "When the last interval ended, since 1970."
         sample("end_seconds", "gauge", interval.real_ns / 1e9, at)
         sample("interval_seconds", "gauge", interval.interval_s, "Length of the last interval.")

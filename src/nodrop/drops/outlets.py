@@ -141,7 +141,11 @@ def cpu_words(one: Balance) -> str:
 
 def lost_at(row: PlaceTotal) -> str:
     """A place and how much it has lost since the watch began."""
-    return f"{row.loss.place}, {row.loss.where}: {row.total:,} {unit(row.loss.place)}"
+    return f"{row.loss.place}, {row.loss.where}: {total(row)} {unit(row.loss.place)}"
+
+
+def total(row: PlaceTotal) -> str:
+    return f"{'at least ' if row.at_least else ''}{row.total:,}"
 
 
 def unsaid(one: Balance) -> str:
@@ -155,7 +159,7 @@ def unsaid(one: Balance) -> str:
 def row_line(row: PlaceTotal) -> str:
     return (
         f"▼ {row.loss.place}, {row.loss.where}: {row.rate_pps:,.0f} {unit(row.loss.place)}/s "
-        f"({row.total:,} in all): {row.loss.why}; do: {row.loss.do}"
+        f"({total(row)} in all): {row.loss.why}; do: {row.loss.do}"
     )
 
 
@@ -228,7 +232,7 @@ def view(found: DropsInterval, began_real_ns: int, rates: dict[str, list[float]]
         places.add_row(
             Text(("▼ " if row.rate_pps else "  ") + at, style=style),
             Text(f"{row.rate_pps:,.0f}", style=style),
-            f"{row.total:,}",
+            f"{'≥ ' if row.at_least else ''}{row.total:,}",
             sparkline(rates.get(f"{at} {row.loss.counter}", [])),
         )
     if found.rows:

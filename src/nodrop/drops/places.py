@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from nodrop.drops.capture_books import (
@@ -27,7 +27,12 @@ from nodrop.protocol import (
     ThreadReading,
 )
 from nodrop.results.other_records import ThreadShare
-from nodrop.sensor.rx_dropped import LOSE_IN_RX_DROPPED, RxDropped, refused_frames
+from nodrop.sensor.rx_dropped import (
+    LOSE_IN_RX_DROPPED,
+    RxDropped,
+    parted_by_peer,
+    refused_frames,
+)
 from nodrop.sensor.slots import bridged_ms
 from nodrop.sensor.snapshot import VethPeer
 from nodrop.sensor.suricata_counters import lost_analysis
@@ -108,6 +113,8 @@ class Refusing:
     """Frames in its tx_dropped that no interval has counted yet."""
     whole: bool
     """Whether it was asked before the interval began: what it did not count was no loss."""
+    flapped: bool
+    """Whether the link was down in the interval: tx_dropped has what was sent then, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +129,8 @@ class Loss:
     do: str = ""
     """A command to paste, or words if there is none."""
     cause: DropCause = DropCause.PLACE
+    at_least: bool = False
+    """More may have died there: the program reads its counters itself, and does not say them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -138,6 +147,7 @@ class PlaceTotal:
     last_real_ns: int | None = None
     bursts: int = 0
     """Intervals with loss that followed one without."""
+    at_least: bool = False
     _by_cause: dict[DropCause, tuple[int, Loss]] = field(default_factory=dict)
     """Packets, and the worst interval."""
 
@@ -162,12 +172,19 @@ class PlaceTotals:
 
     def add(self, losses: Sequence[Loss], *, seconds: float, real_ns: int) -> Sequence[PlaceTotal]:
         """The rows that lost something ever, the worst now on top."""
-        now = {(loss.place, loss.where, loss.counter): loss for loss in losses}
+        now: dict[tuple[str, str, str], Loss] = {}
+        for loss in losses:
+            at = loss.place, loss.where, loss.counter
+            if known := now.get(at):  # a program that ended, and one with its number
+                packets, at_least = known.packets + loss.packets, known.at_least or loss.at_least
+                loss = replace(loss, packets=packets, at_least=at_least)
+            now[at] = loss
         for at, row in self.rows.items():
             if at not in now:
                 row.rate_pps = 0.0
         for at, loss in now.items():
             row = self.rows.setdefault(at, PlaceTotal(loss=loss))
+            row.at_least |= loss.at_least
             quiet = row.rate_pps == 0.0
             row.rate_pps = loss.packets / seconds if seconds else 0.0
             if loss.packets:
@@ -191,12 +208,14 @@ def losses(
     now: Captures,
     balances: Sequence[Balance],
     *,
+    ended: Sequence[Balance] = (),
     overloads: Mapping[CaptureKey, Overload],
     dropped: Mapping[PortAt, RxDropped] | None,
     peers: Mapping[PortAt, Refusing],
 ) -> list[Loss]:
-    """Losses of one interval, in the order of a packet's way; those with 0 as well."""
-    processes = [one for balance in balances for one in balance.by_process]
+    """Losses of one interval, in the order of a packet's way; those with 0 as well. `ended`: the
+    last books of programs that ended in it."""
+    processes = [one for balance in (*balances, *ended) for one in balance.by_process]
     return [
         *_of_ports(before, now),
         *_of_refusals(now, dropped or {}, peers),
@@ -237,16 +256,22 @@ def rx_dropped(
             came=rise(then["rx_packets"][0], port["rx_packets"][1]),
             backlog=backlog,
             cpus=len(now["softnet"]),
-            peer=max(0, end.refused - backlog) if end else None,
         )
-        proved = (end is not None and end.whole and not backlog) or (
-            port["link"]["kind"] is None
-            and at in closed
-            and not any(name.strip().startswith(own_counters) for name in port["ethtool"])
-        )
-        no_loss = dropped - lost if proved else 0
-        unknown = dropped - lost - no_loss
-        found[at] = RxDropped(lost=lost, unknown=unknown, no_loss=no_loss)
+        if end is not None:
+            parted = parted_by_peer(
+                dropped, lost=lost, peer=max(0, end.refused - backlog), flapped=end.flapped
+            )
+            proved = end.whole and not backlog
+        else:
+            parted = RxDropped(lost=lost, unknown=0, no_loss=dropped - lost)
+            proved = (
+                port["link"]["kind"] is None
+                and at in closed
+                and not any(name.strip().startswith(own_counters) for name in port["ethtool"])
+            )
+        if not proved:
+            parted = replace(parted, unknown=dropped - parted.lost, no_loss=0)
+        found[at] = parted
     return found
 
 
@@ -280,6 +305,15 @@ def _of_refusals(
             do=do,
             cause=reason,
         )
+        if end is not None and end.whole and end.flapped:
+            yield Loss(
+                place=str(RECEIVING_PORT),
+                where=name,
+                counter="tx_dropped of a veth's peer beyond rx_dropped",
+                packets=max(0, end.refused - one.lost - one.unknown - one.no_loss),
+                why=f"its link was down, and its peer {end.peer.where} sent all the same",
+                do=f"{enter}ip -d link show {name}   # is it up again?",
+            )
 
 
 def pids_of(now: Captures) -> Mapping[PortAt, int]:
@@ -437,6 +471,7 @@ def _of_ring(balance: Balance, overloads: Mapping[CaptureKey, Overload]) -> Iter
         why=why,
         do=because.do,
         cause=because.cause,
+        at_least=balance.lost_more,
     )
 
 

@@ -150,8 +150,8 @@ def _cards(story: Story) -> Iterator[VerdictCard]:
         if any(blind.until_real_ns is None for blind in one.last.blind) or not one.captures:
             headline = "Nobody looked at the end: whether packets were lost is not known."
         if places:
-            lost = f"{numbers.count(places[0].total)} {unit(places[0].place)} lost"
-            headline = f"{lost}: {escape.plain(places[0].place)}"
+            lost = f"{'At least ' if places[0].at_least else ''}{numbers.count(places[0].total)}"
+            headline = f"{lost} {unit(places[0].place)} lost: {escape.plain(places[0].place)}"
         yield VerdictCard(
             kicker=f"Seen on {one.when}", headline=headline, rows=tuple(rows),
             tally=f"{len(places)} places lost something." if len(places) > 1 else "",
@@ -191,7 +191,8 @@ def _lost_words(one: WatchedHost, place: WatchedPlace) -> tuple[str, str]:
     came = sum(each.arrived_packets[1] for each in theirs if each.arrived_packets)
     if came and noun == "packets":
         share = f" of {numbers.count(came)} ({numbers.percent(place.total / came)} %)"
-    lost = f"{numbers.count(place.total)} {noun}{share} lost in {count_of(place.bursts, 'period')}"
+    number = f"{'at least ' if place.at_least else ''}{numbers.count(place.total)}"
+    lost = f"{number} {noun}{share} lost in {count_of(place.bursts, 'period')}"
     worst = f"{numbers.count(place.worst_pps)} {noun}/s"
     return lost, f"{worst} at {clock(place.worst_real_ns)} UTC"
 

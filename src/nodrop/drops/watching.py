@@ -13,6 +13,7 @@ from nodrop.drops.capture_books import (
     CaptureBooks,
     CaptureKey,
     PortAt,
+    flapped,
     ports_at,
 )
 from nodrop.drops.chosen_ports import ANY
@@ -55,6 +56,8 @@ SOON_MS = 3000
 LEVELS_S = 0.1
 """Rings are looked at so often between two looks at everything: one that needs three times as long
 to fill is announced before it loses."""
+GLANCES_S = 1.0
+"""Programs are looked at so often within a longer interval."""
 FILLS_RATIO, FILLS_MS = 0.3, 300
 """An interval ends early for a ring that is so full and is full in less, or that is half full."""
 EMPTY_RATIO = 0.25
@@ -195,6 +198,33 @@ class Watch:
     def spells(self, seen: RingSpells) -> None:
         self._highest.spells(seen)
 
+    def glance(self, seen: Captures) -> None:
+        """A look within an interval: of a program that ends before the interval does, these are the
+        last books."""
+        self._keep(self._books.look(seen, ends_interval=False))
+
+    def _keep(self, balances: Sequence[Balance]) -> None:
+        for one in balances:
+            # One that ends reads its counters, and answers no more: its books are those before.
+            known = self._latest.get(one.reading.key)
+            if known is None or not (one.at_least and one.unheard):
+                self._latest[one.reading.key] = one
+                self._silent.pop(one.reading.key, None)
+            else:
+                self._silent[one.reading.key] = one
+
+    def _lost_until(self, key: CaptureKey, began_mono_ns: int) -> Balance:
+        """Books of a program that ended within an interval: what they have of it is in no other
+        interval, and more may have been lost after them."""
+
+        def lost(books: Balance) -> Balance:
+            if books.reading.mono_ns <= began_mono_ns:
+                books = replace(books, before=books.reading, dropped_now=0)
+            return replace(books, at_least=True)
+
+        books = lost(self._silent.get(key, self._latest[key]))
+        return replace(books, members=[lost(one) for one in books.members])
+
     def look(self, seen: Captures) -> DropsInterval | None:
         """None of the first look: an interval has two."""
         before, self._before = self._before, seen
@@ -210,19 +240,15 @@ class Watch:
         if before is None:
             self._peers(seen, seen)
             return None
-        for one in balances:
-            # One that ends reads its counters, and answers no more: its books are those before.
-            known = self._latest.get(one.reading.key)
-            if known is None or not (one.at_least and one.unheard):
-                self._latest[one.reading.key] = one
-                self._silent.pop(one.reading.key, None)
-            else:
-                self._silent[one.reading.key] = one
+        self._keep(balances)
         here = {one.reading.key for one in balances}
         gone = [key for key in self._latest if key not in here][-MOST_ENDED:]
         kept = here | {*gone}
         self._latest = {key: one for key, one in self._latest.items() if key in kept}
         self._silent = {key: one for key, one in self._silent.items() if key in kept}
+        just_ended = [
+            self._lost_until(key, before["mono_ns"]) for key in gone if key not in self._ended
+        ]
         self._ended = {key: self._ended.get(key, seen["real_ns"]) for key in gone}
         seconds = (seen["mono_ns"] - before["mono_ns"]) / 1e9
         peers = self._peers(before, seen)
@@ -231,11 +257,12 @@ class Watch:
             if parted := (dropped or {}).get(at):
                 # A frame that was refused after the look is the next interval's.
                 counted = parted.lost + parted.unknown + parted.no_loss
-                self._tx_dropped[at] += min(end.refused, counted)
+                self._tx_dropped[at] += end.refused if end.flapped else min(end.refused, counted)
         lost = losses(
             before,
             seen,
             balances,
+            ended=just_ended,
             overloads=self._overloads(
                 [one for balance in balances for one in balance.by_process], before
             ),
@@ -274,7 +301,7 @@ class Watch:
             not_for_us=None if dropped is None else sum(one.no_loss for one in dropped.values()),
             overflow_ms=left_ms,
             levels=self._highest.interval_ends(seen, balances),
-            blind=self._blind_ports(seen, balances),
+            blind=self._blind_ports(before, seen, balances),
             notes=[*_changes(before, seen), *(_filling(one, left_ms) for one in fills)],
             not_visible=[
                 ALWAYS,
@@ -287,8 +314,10 @@ class Watch:
             look_ns=seen["took_ns"],
         )
 
-    def _blind_ports(self, seen: Captures, balances: Sequence[Balance]) -> Sequence[BlindPort]:
-        here = ports_at(seen)
+    def _blind_ports(
+        self, before: Captures, seen: Captures, balances: Sequence[Balance]
+    ) -> Sequence[BlindPort]:
+        then, here = ports_at(before), ports_at(seen)
         hidden: dict[PortAt, Blind] = {}
         for one in balances:
             if (reason := _hides(one)) is not None:
@@ -324,7 +353,17 @@ class Watch:
             for at, one in self._blind.items()
             if one.why in PASSING and (at not in found or found[at].why != one.why)
         )
-        self._was_blind = [*self._was_blind, *ended][-MOST_ENDED:]
+        between_looks = (
+            BlindPort(
+                port=port["name"],
+                why="no_carrier",
+                since_real_ns=before["real_ns"],
+                until_real_ns=seen["real_ns"],
+            )
+            for at, port in here.items()
+            if at in then and flapped(then[at], port) and _has_carrier(then[at], port)
+        )
+        self._was_blind = [*self._was_blind, *ended, *between_looks][-MOST_ENDED:]
         self._blind = found
         return [*self._was_blind, *found.values()]
 
@@ -341,7 +380,8 @@ class Watch:
         return replace(books, ended_real_ns=self._ended[key])
 
     def _peers(self, before: Captures, seen: Captures) -> Mapping[PortAt, Refusing]:
-        """Other ends of veths that are new, or whose rx_dropped rose: no others are asked."""
+        """Other ends of veths that are new, whose rx_dropped rose, or whose link was down: no
+        others are asked."""
         if self.peer_of is None:
             return {}
         then, pids, found = ports_at(before), pids_of(seen), {}
@@ -351,13 +391,15 @@ class Watch:
                 continue
             known, old = self._tx_dropped.get(at), then[at]["link"] if at in then else None
             rose = old and old["stats"]["rx_dropped"] != link["stats"]["rx_dropped"]
-            if at in self._asked and not rose:
+            was_down = at in then and flapped(then[at], port)
+            if at in self._asked and not (rose or was_down):
                 continue
             self._asked.add(at)
             if peer := self.peer_of(pid, port["index"], port["name"]):
                 base = self._tx_dropped.setdefault(at, peer.tx_dropped)
                 refused = max(0, peer.tx_dropped - base)
-                found[at] = Refusing(peer=peer, refused=refused, whole=known is not None)
+                whole = known is not None
+                found[at] = Refusing(peer=peer, refused=refused, whole=whole, flapped=was_down)
         return found
 
     def _perhaps_lost(
@@ -446,10 +488,17 @@ def intervals(
     watch.look(look())
     while for_s is None or due - began < for_s - interval_s / 2:
         due += interval_s if due + interval_s > clock() else clock() - due + interval_s
-        while levels is not None and due - clock() > LEVELS_S:
-            sleep(LEVELS_S)
-            if watch.fills(levels()) and (early := watch.look(look())) is not None:
-                yield early
+        between, glances = LEVELS_S if levels is not None else GLANCES_S, clock() + GLANCES_S
+        while due - clock() > between:
+            sleep(between)
+            if levels is not None and watch.fills(levels()):
+                if (early := watch.look(look())) is not None:
+                    yield early
+            elif clock() >= glances:
+                watch.glance(look())
+            else:
+                continue
+            glances = clock() + GLANCES_S
         sleep(max(0.0, due - clock()))
         if spells is not None:
             watch.spells(spells())
@@ -459,6 +508,10 @@ def intervals(
 
 PASSING = frozenset[Blind](("no_program", "down", "no_carrier", "stopped"))
 """Reasons that end within a watch. The packets lost until then are in no counter."""
+
+
+def _has_carrier(*looks: CapturePort) -> bool:
+    return all(one["link"] and one["link"]["up"] and one["link"]["carrier"] for one in looks)
 
 
 def _hides(capture: Balance) -> Blind | None:
@@ -592,6 +645,7 @@ def written(found: DropsInterval) -> WatchedInterval:
                 counter=row.loss.counter,
                 rate_pps=row.rate_pps,
                 total=row.total,
+                at_least=row.at_least,
                 worst_pps=row.worst_pps,
                 worst_real_ns=row.worst_real_ns,
                 first_real_ns=row.first_real_ns,

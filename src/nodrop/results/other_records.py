@@ -209,6 +209,8 @@ class WatchedPlace(Model):
     rate_pps: NotNegative
     """Rate within this interval."""
     total: Packets
+    at_least: bool = False
+    """More may have died there: a program reads its counters itself, or ended with them."""
     worst_pps: NotNegative
     worst_real_ns: Count
     first_real_ns: Count | None

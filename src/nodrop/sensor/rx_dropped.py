@@ -24,11 +24,18 @@ class RxDropped:
     """No protocol wanted them, after every packet socket had them."""
 
 
-def refused_frames(number: int, *, came: int, backlog: int, cpus: int, peer: int | None) -> int:
+def refused_frames(number: int, *, came: int, backlog: int, cpus: int) -> int:
     """How many of `number` a software port refused at least. It counts those in place of rx_packets
-    (`came`), and a veth's peer counts each as tx_dropped (`peer`). A backlog has a row of its own.
-    """
+    (`came`). A backlog has a row of its own."""
     beyond = number - came - backlog
     # Each CPU may have counted a packet there that is not in rx_packets yet.
-    lost = beyond if beyond > cpus else 0
-    return lost if peer is None else max(lost, min(number, peer))
+    return beyond if beyond > cpus else 0
+
+
+def parted_by_peer(number: int, *, lost: int, peer: int, flapped: bool) -> RxDropped:
+    """rx_dropped of a veth, at least `lost` of it refused. `peer`: tx_dropped of the other end,
+    which counts each that was refused; if the link was down (`flapped`), also those that were sent
+    then, which the port never had."""
+    refused = max(lost, min(number, peer))
+    unknown = refused - lost if flapped else 0
+    return RxDropped(lost=refused - unknown, unknown=unknown, no_loss=number - refused)

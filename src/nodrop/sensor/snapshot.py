@@ -97,7 +97,7 @@ class VethPeer:
     """A process of its namespace; None: it is in the node's own."""
     mtu: int | None
     tx_dropped: int
-    """Frames that it sent and the port refused."""
+    """Frames that it sent and the port refused, or that had no carrier (veth counts both alike)."""
 
     @property
     def where(self) -> str:
@@ -121,7 +121,7 @@ class SnapshotPort:
     physical: bool = False
     """A NIC, and no veth or bridge."""
     statistics: Mapping[str, int] = field(default_factory=dict)
-    """rtnl_link_stats64."""
+    """rtnl_link_stats64, and carrier_changes."""
     driver_counters: Mapping[str, int] = field(default_factory=dict)
     """`ethtool -S`."""
     features: Mapping[str, Feature] = field(default_factory=dict)

@@ -287,6 +287,31 @@ def test_a_veth_whose_peer_sends_longer_frames_names_both_mtus(
     assert found.missing == [] and found.exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("changes", "mtu", "sent", "unknown", "says"),
+    [
+        (2, 1500, 400, 0, "it refused 300 packets"),
+        (4, 1500, 400, 300, ""),
+        (5, 1500, 120, 120, ""),
+        (4, 9000, 400, 300, "it refused at most 300 packets"),
+        (4, 1500, 0, 0, ""),
+    ],
+)
+def test_a_link_that_was_down_leaves_open_what_its_peer_did_not_get_rid_of(
+    host: MadeHost, changes: int, mtu: int, sent: int, unknown: int, says: str
+) -> None:
+    """A veth counts what it sent without a carrier in tx_dropped, too. Seen: after a flap, frames
+    that every tap had were said to be refused."""
+    host.veth("s1", mtu=mtu, tx_dropped=sent)
+    all_of(statistic("carrier_changes", changes), statistic("rx_dropped", 300))(host)
+    found = host.answer()
+    refused = [one.says for one in found.findings if one.id == "frames-refused"]
+    assert [one.startswith(says) for one in refused] == [True] * bool(says)
+    lacks = [f"how many of {unknown} packets in rx_dropped of eth1 were lost"] * bool(unknown)
+    assert [one.what for one in found.missing] == lacks
+    assert found.exit_code == (1 if says else 6 if unknown else 0)
+
+
 @pytest.mark.parametrize(("packets", "drops", "lacks"), [(0, 0, 1), (1, 0, 0), (0, 1, 0)])
 def test_counters_at_zero_on_a_port_with_packets_prove_nothing(
     host: MadeHost, packets: int, drops: int, lacks: int

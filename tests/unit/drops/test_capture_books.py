@@ -61,6 +61,7 @@ def port(rx: tuple[int, int], tx: int = 0, kind: str | None = None, **stats: int
             "kind": kind,
             "up": True,
             "carrier": True,
+            "carrier_changes": 2,
             "stats": dict.fromkeys(names, 0) | stats,
         },
         "table": None,
@@ -570,3 +571,33 @@ def test_intervals_of_a_clock_that_is_late_once() -> None:
     found = list(intervals(one, interval_s=1.0, for_s=6.0, sleep=sleep, clock=lambda: now[0]))
     assert [round(interval.seconds, 3) for interval in found] == [1.0, 3.5, 1.0]
     assert written(found[0]).captures == []
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "intervals_before", "ends_s"), [(10.0, 0, 4.5), (60.0, 0, 33.3), (5.0, 1, 7.7)]
+)
+def test_what_a_program_lost_that_ends_within_a_long_interval(
+    interval_s: float, intervals_before: int, ends_s: float
+) -> None:
+    """Seen: nothing of a program that ended before the first interval did, and of later ones
+    nothing since the interval began."""
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def one() -> Any:
+        lost = round(100 * now[0])
+        if now[0] >= ends_s:
+            return look(now[0])
+        sockets, ports = [sock(41, 2 * lost, lost)], [port((3 * lost, 3 * lost))]
+        return look(now[0], sockets=sockets, ports=ports, programs={"7": program("snort")})
+
+    for_s = interval_s * (intervals_before + 1)
+    *_, found = intervals(
+        one, interval_s=interval_s, for_s=for_s, sleep=sleep, clock=lambda: now[0]
+    )
+    (row,), (ended,) = found.rows, found.ended
+    assert ends_s - 1.1 <= row.total / 100 < ends_s
+    assert (ended.dropped, ended.ended_real_ns) == (row.total, found.real_ns)
+    assert f"at least {row.total:,} packets lost from" in "\n".join(ending(found, 1))

@@ -160,6 +160,23 @@ def test_an_interval_in_openmetrics() -> None:
     assert exposition(None) == "# EOF\n"
 
 
+def test_programs_are_counted_by_port_and_a_port_without_one_is_zero() -> None:
+    *_, last = watch((4,))
+    now = BlindPort(port="eth9", why="no_program", since_real_ns=1)
+    before = BlindPort(port="eth8", why="no_program", since_real_ns=1, until_real_ns=2)
+    other = last.captures[0].model_copy(update={"pid": 8})
+
+    def counted(**changed: object) -> dict[str, float]:
+        found = samples(exposition(last.model_copy(update=changed)))
+        return {name: value for name, value in found.items() if "drops_captures" in name}
+
+    assert counted(blind=[now, before], captures=[*last.captures, other]) == {
+        'nodrop_drops_captures{port="eth1"}': 2,
+        'nodrop_drops_captures{port="eth9"}': 0,
+    }
+    assert counted(captures=[]) == {"nodrop_drops_captures": 0}
+
+
 def test_the_parser_of_prometheus_takes_it() -> None:
     """... also of a program with two threads of one name; half a file it refuses."""
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")

@@ -396,6 +396,35 @@ def test_the_peer_parts_what_a_port_refused_from_what_nobody_wanted() -> None:
     assert totals == {"receiving port": 200, "softnet backlog": 10}
 
 
+@pytest.mark.parametrize(("sent", "unwanted"), [(400, 300), (51, 7)])
+def test_what_was_sent_to_a_link_that_was_down_is_told_from_what_nobody_wanted(
+    sent: int, unwanted: int
+) -> None:
+    """A veth's tx_dropped has both what its peer refused and what had no carrier. Seen: packets
+    that every tap had were called refused once a link had flapped."""
+    refused = iter([50, 50 + sent, 50 + sent])
+
+    def peer_of(*port: object) -> VethPeer:
+        return VethPeer(name="s0", pid=None, mtu=1500, tx_dropped=next(refused))
+
+    def at(n: int, dropped: int, carrier_changes: int) -> Any:
+        here = port((9000 * n, 9000 * n), kind="veth", rx_dropped=dropped)
+        here["link"]["carrier_changes"] = carrier_changes
+        sockets, programs = [sock(41, 9000 * n, 0)], {"7": program("snort")}
+        return look(n, sockets=sockets, ports=[here], programs=programs)
+
+    watch = Watch(peer_of=peer_of)
+    watch.look(at(0, 80, 2))
+    found = watch.look(at(1, 80, 4))
+    assert found is not None
+    (row,) = found.rows
+    assert (row.total, "its link was down" in row.loss.why) == (sent, True)
+    assert [(one.why, one.until_real_ns) for one in found.blind] == [("no_carrier", found.real_ns)]
+    found = watch.look(at(2, 80 + unwanted, 4))
+    assert found is not None and found.not_for_us == unwanted
+    assert [row.total for row in found.rows] == [sent]
+
+
 @pytest.mark.parametrize(
     ("came", "dropped", "more", "needs"),
     [
@@ -667,6 +696,28 @@ def test_a_chosen_port_is_blind_while_nobody_captures_there() -> None:
     watch.look(look(0, **every))
     found = watch.look(look(1, **every))
     assert found is not None and found.blind == []
+
+
+@pytest.mark.parametrize("dropped", [914, 7])
+def test_a_loss_of_a_program_that_reads_its_counters_is_at_least_that(
+    tmp_path: Path, dropped: int
+) -> None:
+    """Also if it reads them only after the loss was seen."""
+
+    def at(n: int, *counted: int) -> Any:
+        sockets, programs = [sock(41, *counted)], {"7": program("snort")}
+        return look(n, sockets=sockets, ports=[port((1000 * n, 1000 * n))], programs=programs)
+
+    watch = Watch()
+    watch.look(at(0, 0, 0))
+    exact = watch.look(at(1, 1000 - dropped, dropped))
+    assert exact is not None and not written(exact).places[0].at_least
+    found = watch.look(at(2, 5, 0))
+    assert found is not None and written(found).places[0].at_least
+    words = f"at least {dropped} packets"
+    assert f"{words} lost from" in "\n".join(ending(found, 1))
+    page = report_json(read_story([recorded(tmp_path / "watch", iter([written(found)]))]))
+    assert words in page["answer"]["sentences"][0]["text"]
 
 
 @pytest.mark.parametrize("left", [0, 3])

@@ -47,7 +47,7 @@ struct State {
     flags: Option<u32>,
     /// A cable is in and the other end is on; `None`: the port is down.
     carrier: Option<bool>,
-    /// `rtnl_link_stats64`, those that this kernel has.
+    /// `rtnl_link_stats64`, those that this kernel has, and `carrier_changes` since the port was made.
     statistics: BTreeMap<String, u64>,
 }
 
@@ -209,12 +209,14 @@ impl State {
     fn of(link: &Link) -> Self {
         let counters = serde_json::to_value(link.stats).unwrap_or_default();
         let counters = counters.as_object().into_iter().flatten();
+        let carrier_changes = ("carrier_changes".to_owned(), link.carrier_changes.into());
         Self {
             mtu: Some(link.mtu),
             flags: Some(u32::from(link.up) | u32::from(link.promiscuity > 0) << 8),
             carrier: link.up.then_some(link.carrier),
             statistics: counters
                 .filter_map(|(name, value)| Some((name.clone(), value.as_u64()?)))
+                .chain([carrier_changes])
                 .collect(),
         }
     }
