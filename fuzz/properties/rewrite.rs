@@ -3,7 +3,7 @@
 //! The input is frames with a length of two bytes before each.
 
 use nodrop_wire::checksum::{fold, sum};
-use nodrop_wire::rewrite::{Survey, Work};
+use nodrop_wire::replica_addresses::{Survey, Work};
 use nodrop_wire::view::{self, Ip};
 
 const REPLICAS: usize = 3;

@@ -21,11 +21,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from nodrop.exit_codes import FAULTS_SEEN, LAB_FAILED, REFUSED
+
 
 class NodropError(Exception):
     """Says what happened, where, and in `hint` what to do about it."""
 
-    exit_code = 1
+    exit_code = FAULTS_SEEN
     ended_run: str | None = None
     """Directory of the run, if a run had begun."""
 
@@ -48,19 +50,19 @@ class BadInput(NodropError):
     """Bad input is refused before anything is touched; the message names file, key, value and what
     is allowed."""
 
-    exit_code = 2
+    exit_code = REFUSED
 
 
 class LabProblem(NodropError):
     """The host, not the question, is at fault."""
 
-    exit_code = 3
+    exit_code = LAB_FAILED
 
 
 class NotReady(LabProblem):
     """The host lacks something that the user can give it, and nothing was begun."""
 
-    exit_code = 2
+    exit_code = REFUSED
 
 
 class SystemRefused(LabProblem):
@@ -109,7 +111,7 @@ class TrialFailed(NodropError):
     `reason`: a code of ledger/hops.py; empty if the step that failed says enough.
     """
 
-    exit_code = 1
+    exit_code = FAULTS_SEEN
 
     def __init__(self, message: str, *, hint: str | None = None, reason: str = "") -> None:
         super().__init__(message, hint=hint)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli.main import exit_code
-from nodrop.compare.versus import CANNOT_TELL
 from nodrop.config.units import format_cpus
+from nodrop.exit_codes import NO_ANSWER
 from nodrop.results.rundir import open_run
 from tests.depth import depth
 from tests.e2e.conftest import SURICATA, closes, only, real_trace, suricata
@@ -64,7 +64,7 @@ def test_an_experiment_is_compared_with_the_lab_of_one_machine(
         assert record.generator_cpus == (str(cpus[0]) if record.cpus_parted else None)
         assert record.sut_cpus == format_cpus(cpus[1:] or cpus)
     ssh = ["--differs", "lab", "--differs", "host"] if isinstance(on, Pair) else []
-    assert exit_code(["compare", str(first), str(outcome.directory), *ssh]) == CANNOT_TELL
+    assert exit_code(["compare", str(first), str(outcome.directory), *ssh]) == NO_ANSWER
     assert "parting" not in capsys.readouterr().out
 
 

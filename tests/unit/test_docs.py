@@ -17,6 +17,7 @@ import typer
 import yaml
 from jsonschema import Draft202012Validator
 
+from nodrop import exit_codes
 from nodrop.cli import main
 from nodrop.cli.lab import NODE_JOBS
 
@@ -24,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [*ROOT.glob("docs/**/*.md"), *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING"))]
 )
+COMMANDS = ROOT / "docs/reference/commands.md"
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`((?:sudo )?nodrop [a-z][^`\n]*)`")
 FILE = re.compile(
@@ -240,3 +242,9 @@ def test_each_file_of_a_set_in_braces_is_there() -> None:
     ]
     assert len(named) >= 4
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_page_of_commands_explains_each_exit_code() -> None:
+    explained = re.findall(r"^\| (\d) \| \S", COMMANDS.read_text(), re.MULTILINE)
+    codes = {value for value in vars(exit_codes).values() if type(value) is int and value < 128}
+    assert {int(code) for code in explained} == codes

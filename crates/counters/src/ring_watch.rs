@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::btf::Btf;
 use crate::packet_counts::{PacketCounts, PacketCountsReader, RingShape};
 use crate::packet_diag::packet_diag;
-use crate::ring_fill::{RingFill, ring_addresses, ring_fill, ring_fill_without_head};
+use crate::ring_level::{RingFill, ring_addresses, ring_fill, ring_fill_without_head};
 use crate::{CounterError, Result};
 
 /// A receive ring that is watched.

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::flows::hashes;
 use crate::offsets::mixed;
-use crate::replicas::Fraction;
+use crate::replica_count::Fraction;
 use crate::trace::Trace;
 
 /// Numbers of the packets, in the order of the trace.

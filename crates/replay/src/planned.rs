@@ -118,7 +118,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::load::Load;
-    use crate::replicas::Replicas;
+    use crate::replica_count::Replicas;
     use crate::request::Request;
     use crate::trace::tests::{number_copies, trace_of, udp};
     use nodrop_wire::flow::FlowKey;

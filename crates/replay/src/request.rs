@@ -1,7 +1,7 @@
 //! What is asked of a replay, and what of it cannot be scheduled.
 
 use crate::load::{Load, LoadError};
-use crate::replicas::{Replicas, ReplicasError};
+use crate::replica_count::{Replicas, ReplicasError};
 use crate::trace::Trace;
 
 /// What is asked for.

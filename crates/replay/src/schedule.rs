@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 use crate::load::{InTurn, Load, rounded};
 use crate::offsets::offsets;
 use crate::part;
-use crate::replicas::Replicas;
+use crate::replica_count::Replicas;
 use crate::request::{PlanError, Request};
 use crate::round::{Round, Turn, count_below, index};
 use crate::trace::Trace;

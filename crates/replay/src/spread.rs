@@ -97,7 +97,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::load::Load;
-    use crate::replicas::Replicas;
+    use crate::replica_count::Replicas;
     use crate::request::Request;
     use crate::trace::tests::number_copies;
     use nodrop_wire::pcap;

@@ -9,7 +9,7 @@ use foldhash::fast::FixedState;
 use nodrop_wire::capture::Reader;
 use nodrop_wire::flow::FlowKey;
 use nodrop_wire::record::CaptureError;
-use nodrop_wire::rewrite::{RewriteError, Rewriter, Survey, Work};
+use nodrop_wire::replica_addresses::{RewriteError, Rewriter, Survey, Work};
 use nodrop_wire::tunnel::innermost;
 use nodrop_wire::view::Ip;
 

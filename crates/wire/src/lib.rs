@@ -9,7 +9,7 @@ pub mod packed;
 pub mod pcap;
 pub mod pcapng;
 pub mod record;
-pub mod rewrite;
+pub mod replica_addresses;
 pub mod segment;
 pub mod snoop;
 pub mod tunnel;

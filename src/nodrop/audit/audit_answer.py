@@ -16,12 +16,12 @@ from nodrop.audit import spread_kinds as spread
 from nodrop.audit.port_kinds import not_parted
 from nodrop.audit.real_flows import watched
 from nodrop.audit.world import AuditFinding, Costs, JudgedSnapshot, Kind, PortRole
+from nodrop.exit_codes import ANSWERED, FAULTS_SEEN, NO_ANSWER
 from nodrop.ledger.quantities import NotNegative
 from nodrop.results.records import Model
 from nodrop.sensor.snapshot import Missing
 from nodrop.testbed.hosts.api import Host
 
-FOUND, CANNOT_TELL = 1, 6
 """Exit codes: there are findings; there are none, and something could not be read."""
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -137,8 +137,8 @@ def answer(world: JudgedSnapshot, *, took_s: float) -> AuditAnswer:
 
 def _exit_code(found: Sequence[AuditFinding], missing: Sequence[Missing]) -> int:
     if any(not is_note(one.kind) for one in found):
-        return FOUND
-    return CANNOT_TELL if missing else 0
+        return FAULTS_SEEN
+    return NO_ANSWER if missing else ANSWERED
 
 
 def _finding(found: AuditFinding) -> FindingAnswer:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nodrop.errors import BadInput
+from nodrop.exit_codes import ANSWERED, FAULTS_SEEN
 from nodrop.terminal.arguments import AsJson, LabName, say, say_json
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def calibrate(
             for certificate, path in found
         ]
         say_json({"certificates": said})
-    return 1 if any(certificate.named("missed") for certificate, _ in found) else 0
+    return FAULTS_SEEN if any(certificate.named("missed") for certificate, _ in found) else ANSWERED
 
 
 def _chosen(site: Site, only: Sequence[str] | None) -> Sequence[Case]:

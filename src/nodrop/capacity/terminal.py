@@ -24,6 +24,7 @@ from nodrop.capacity.findings import rate_words
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.words import DOUBTS, soak_words
 from nodrop.config.units import count_of
+from nodrop.exit_codes import ANSWERED, NO_ANSWER, WORSE
 from nodrop.findings.load_words import goal_words
 from nodrop.report.story import Story
 from nodrop.report.trust import decoder_words, sensor_words
@@ -37,11 +38,6 @@ MOST_ROWS = 15
 others."""
 MOST_CELLS = 20
 """Cells printed of a run of several; the page has the others."""
-TOO_MUCH = 5
-"""Exit code of a search if a load that has to be carried is too much."""
-NO_FIGURE = 6
-"""Exit code of a search that has no load that is carried, for a cell or a goal, and of a run that
-was disturbed too often for its cells to be compared."""
 
 
 def ends_with(searches: Sequence[SearchedCell]) -> int:
@@ -51,9 +47,9 @@ def ends_with(searches: Sequence[SearchedCell]) -> int:
     needs = [one.answers[0].needed for one in searches]
     verdicts = {need.verdict for need in needs if need is not None}
     if "no" in verdicts:
-        return TOO_MUCH
+        return WORSE
     found = answers and all(answer.lower is not None for answer in answers)
-    return 0 if found and "not shown" not in verdicts else NO_FIGURE
+    return ANSWERED if found and "not shown" not in verdicts else NO_ANSWER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ import typer
 
 from nodrop.config.units import count_of, time_s
 from nodrop.errors import BadInput, NotReady, interrupts
+from nodrop.exit_codes import ANSWERED, FAULTS_SEEN, NO_ANSWER
 from nodrop.terminal.arguments import (
     AsJson,
     Become,
@@ -182,10 +183,6 @@ def _finding(out: Console, name: str, one: FindingAnswer) -> None:
     out.print(table)
 
 
-FAILED = 1
-"""Exit code of a watch that saw a loss, or a ring fuller than it was allowed to be."""
-CANNOT_TELL = 6
-"""Exit code of a watch that saw no loss, if a port is or was blind."""
 LEAST_S, MOST_S = 0.1, 3600.0
 SPARK_INTERVALS = 12
 
@@ -312,15 +309,15 @@ def drops(
     lost = [lost_at(row) for row in last.rows if row.loss.place != ANALYSIS]
     if fail_on_loss and lost:
         complain(f"lost: {'; '.join(lost)}")
-        return FAILED
+        return FAULTS_SEEN
     if most_level is not None:
         if levels.ratio is not None and levels.ratio > most_level:
             complain(f"a ring was {levels.ratio * 100:.0f} % full: more than {fail_above_level}")
-            return FAILED
+            return FAULTS_SEEN
         if levels.ratio is None:
             complain("no level of a ring is visible: nothing to hold against --fail-above-level")
-            return CANNOT_TELL
-    return CANNOT_TELL if last.cannot_tell else 0
+            return NO_ANSWER
+    return NO_ANSWER if last.cannot_tell else ANSWERED
 
 
 @dataclass(slots=True)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nodrop.config.units import count_of
-from nodrop.errors import BadInput, LabProblem
+from nodrop.errors import BadInput
+from nodrop.exit_codes import LAB_FAILED
 from nodrop.results.store import before_anything
 from nodrop.terminal.arguments import (
     AsJson,
@@ -270,7 +271,7 @@ def plan(
             | {"problems_here": here}
             | ({} if seen is None else {"detectable": said})
         )
-        return LabProblem.exit_code if here else 0
+        return LAB_FAILED if here else 0
     out = console()
     if asked.question:
         out.print(asked.question, style="bold", markup=False)
@@ -289,7 +290,7 @@ def plan(
             out.print(f"{begins}{words}", markup=False)
     if seen is not None:
         out.print(detectable_table(seen))
-    return LabProblem.exit_code if here else 0
+    return LAB_FAILED if here else 0
 
 
 def report(

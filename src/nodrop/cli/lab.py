@@ -12,6 +12,7 @@ import typer
 
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput, LabProblem
+from nodrop.exit_codes import LAB_FAILED
 from nodrop.terminal.arguments import AsJson, complain, say, say_json
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def check(
             say(f"- {words}")
         to_fix = f"{count_of(len(problems), 'problem')} to fix."
         say(to_fix if problems else "Ready.")
-    return LabProblem.exit_code if problems else 0
+    return LAB_FAILED if problems else 0
 
 
 @lab.command()
@@ -111,7 +112,7 @@ def prepare(
                 say(f"{one.host}: needs {words}")
             if not one.needs:
                 say(f"{one.host}: needs nothing more ({', '.join(one.has)})")
-    return LabProblem.exit_code if any(one.needs for one in found) else 0
+    return LAB_FAILED if any(one.needs for one in found) else 0
 
 
 def undo(
@@ -166,7 +167,7 @@ def undo(
         complain(f"could not undo {words}")
     if more := len(failed) - MOST_LINES if len(failed) > MOST_LINES else 0:
         complain(f"and {more} more that could not be undone (--json lists them)")
-    return LabProblem.exit_code if failed else 0
+    return LAB_FAILED if failed else 0
 
 
 def _say_pending(everything: bool, as_json: bool) -> int:

@@ -7,7 +7,6 @@ import io
 import os
 import re
 import select
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -27,17 +26,12 @@ from nodrop.capacity import command as capacity
 from nodrop.cli import drops, files, inspect, lab, measure, sut, tune
 from nodrop.compare import commands as compare
 from nodrop.errors import REMEDIES, BadInput, Interrupted, LabProblem, NodropError, NotReady
+from nodrop.exit_codes import ANSWERED, DEFECT, INTERRUPTED, LAB_FAILED, READER_LEFT, REFUSED
 from nodrop.installation import sibling
 from nodrop.terminal.arguments import complain, go_on, say
 from nodrop.untrusted.folder import RefusedFile
 from nodrop.untrusted.json_text import one_line
 
-UNEXPECTED = 4
-"""Exit code of an error that nodrop has no words for."""
-READER_LEFT = 128 + signal.SIGPIPE
-INTERRUPTED = 128 + signal.SIGINT
-"""Exit codes as a shell has them: of a program that wrote to a closed pipe (`READER_LEFT`), and of
-one that was interrupted."""
 COMPLETION = ("--install-completion", "--show-completion")
 SHELLS = ("bash", "zsh", "fish")
 
@@ -254,13 +248,13 @@ def exit_code(argv: Sequence[str]) -> int:
             return READER_LEFT
         if isinstance(error, SystemExit) and _raised_by(error).startswith("typer."):
             return (
-                0 if error.code in (None, 0) else 2
+                ANSWERED if error.code in (None, 0) else REFUSED
             )  # of completion, which ends the program itself
         # Usage errors: typer brings its own click, older ones use the package, so the class has
         # no one name.
         if hasattr(error, "format_message"):
             _print_usage_error(error)
-            return 2
+            return REFUSED
         if debug:
             traceback.print_exception(error)
         return _complain_of(error, argv)
@@ -328,26 +322,26 @@ def _complain_of(error: BaseException, argv: Sequence[str]) -> int:
             return error.exit_code
         case RefusedFile() | IsADirectoryError() | NotADirectoryError():
             complain(f"{error.filename}: {error.strerror}")
-            return BadInput.exit_code
+            return REFUSED
         case PermissionError() if error.filename:
             complain(f"{error.filename}: {error.strerror}; {REMEDIES[error.errno or 0]}")
-            return BadInput.exit_code
+            return REFUSED
         case MemoryError() | ImportError() if _no_memory(error):
             complain(
                 "this process may not have the memory that it needs; raise its limit (ulimit -v, "
                 "the control group's memory), or free some"
             )
-            return LabProblem.exit_code
+            return LAB_FAILED
         case ImportError() if lacks := LACKING.search(str(error)):
             package = _raised_by(error).partition(".")[0]
             complain(f"this host lacks {lacks[1]}, which the Python package {package} needs")
-            return LabProblem.exit_code
+            return LAB_FAILED
         case OSError():
             if error.filename == "stdout":
                 _drop_what_is_left()
             where = f"{error.filename}: " if error.filename else ""
             complain(f"{where}{error.strerror or error}")
-            return LabProblem.exit_code
+            return LAB_FAILED
     place = traceback.extract_tb(error.__traceback__)[-1]
     words = f"{type(error).__name__}: {one_line(error, longest=300)}".removesuffix(": ")
     complain(
@@ -355,7 +349,7 @@ def _complain_of(error: BaseException, argv: Sequence[str]) -> int:
         f"{_whose(error)}; `nodrop --debug …` shows "
         "the traceback"
     )
-    return UNEXPECTED
+    return DEFECT
 
 
 def _no_memory(error: BaseException) -> bool:

@@ -11,6 +11,7 @@ import typer
 
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput, LabProblem
+from nodrop.exit_codes import LAB_FAILED, NO_ANSWER
 from nodrop.ledger.sender import DISTURBS
 from nodrop.terminal.arguments import (
     AsJson,
@@ -152,7 +153,6 @@ def _report(
     from nodrop.capacity.answer_cards import given_cards
     from nodrop.capacity.searched_cells import searches
     from nodrop.capacity.terminal import (
-        NO_FIGURE,
         ends_with,
         print_answers,
         print_in_short,
@@ -178,7 +178,7 @@ def _report(
     if asked.search is not None:
         code = ends_with(found)
     if disturbed(story):
-        code = NO_FIGURE
+        code = NO_ANSWER
     if as_json:
         for direct, _ in direct_answers(story):
             say_json({"event": "answer", **direct.model_dump()})
@@ -335,4 +335,4 @@ def doctor(
         for one in standing:
             say(baselines.standing_words(one))
         say(_standing_words(problems, notes))
-    return LabProblem.exit_code if problems else 0
+    return LAB_FAILED if problems else 0

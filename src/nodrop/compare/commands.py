@@ -14,6 +14,7 @@ import typer
 
 from nodrop.config.units import count_of, time_s
 from nodrop.errors import BadInput
+from nodrop.exit_codes import ANSWERED, FAULTS_SEEN, NO_ANSWER
 from nodrop.results.store import MARK
 from nodrop.terminal.arguments import (
     AsJson,
@@ -532,18 +533,16 @@ def _experiment(question: AbQuestion, settings: Sequence[str]) -> Experiment:
 
 def _not_judged(records: Sequence[TrialRecord], budget: str | None, page: Path) -> int:
     """The exit code if a build has no trial that is not void, which is then said; 0 if both do."""
-    from nodrop.compare.versus import CANNOT_TELL
-
     judged = {record.cell["cell"] for record in records if record.outcome != "void"}
     lacking = [name for name in "ab" if name not in judged]
     if not lacking:
-        return 0
+        return ANSWERED
     if not {record.cell["cell"] for record in records}.issuperset(lacking):
         short = f"--budget {budget} ended before both builds were tried"
         say(f"cannot tell: {short}: see {page}")
-        return CANNOT_TELL
+        return NO_ANSWER
     say(f"every trial of {' and '.join(lacking)} is void: see {page}")
-    return 1
+    return FAULTS_SEEN
 
 
 def _laid(records: Sequence[TrialRecord], metrics: Sequence[str], look: int) -> Versus:

@@ -27,9 +27,10 @@ from nodrop.compare.sides import (
     read_side,
     refused,
 )
-from nodrop.compare.versus import CANNOT_TELL, CAPACITY, NO_WORSE, WORSE, figure_named
+from nodrop.compare.versus import CAPACITY, figure_named
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
+from nodrop.exit_codes import ANSWERED, NO_ANSWER, WORSE
 from nodrop.report import escape
 from nodrop.report.costs import LOSS, MARGINS, RELATIVE_MARGIN, Figure
 from nodrop.results.rundir import open_run
@@ -363,8 +364,8 @@ def _verdict(lines: Sequence[Line]) -> tuple[Literal["no worse", "worse", "canno
     if any(line.verdict == "worse" for line in lines):
         return "worse", WORSE
     if any(line.verdict == "cannot tell" for line in lines):
-        return "cannot tell", CANNOT_TELL
-    return "no worse", NO_WORSE
+        return "cannot tell", NO_ANSWER
+    return "no worse", ANSWERED
 
 
 def _weak(runs: Sequence[ReadRun]) -> Iterator[str]:

@@ -13,6 +13,7 @@ import typer
 
 from nodrop.config.units import time_s
 from nodrop.errors import BadInput, Interrupted, NodropError
+from nodrop.exit_codes import FAULTS_SEEN
 from nodrop.terminal.arguments import (
     AsJson,
     ImageName,
@@ -155,7 +156,7 @@ def prove(
     if all(record.outcome == "void" for record in without):
         why = "is void" if without else "is missing: the budget held none; try --window busiest"
         say(f"every trial without a knob {why}: see {directory}")
-        return 1
+        return FAULTS_SEEN
     found = [one.model_copy(update={"setting": setting_of[one.knob]}) for one in found]
     answer = proving.proved(found, both, notes)
     write_anew(directory / NAME, (answer.model_dump_json(indent=1) + "\n").encode())

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from nodrop.compare.records import MetricRow, Side, SideCell
 from nodrop.compare.sides import FAILED
 from nodrop.compare.versus import versus
+from nodrop.exit_codes import ANSWERED, NO_ANSWER
 from nodrop.report.costs import FAILURES, LOSS
 from nodrop.results.other_records import Effect, Proved, Together
 
 BASE = "without"
 METRICS = {"loss": "loss_pct", "cpu": "cpu_us_per_packet"}
-CANNOT_TELL = 6
 """Exit code, as of `nodrop compare`."""
 KNOB = "knob"
 LOSES = "it loses packets: loss {}"
@@ -118,7 +118,7 @@ def together(alone: Sequence[Effect], effect: Effect) -> Together:
 def proved(found: Sequence[Effect], both: Together | None, notes: Sequence[str]) -> Proved:
     unsure = not told(found) or (both is not None and not told([both.effect]))
     return Proved(
-        effects=[*found], together=both, notes=[*notes], exit_code=CANNOT_TELL if unsure else 0
+        effects=[*found], together=both, notes=[*notes], exit_code=NO_ANSWER if unsure else ANSWERED
     )
 
 

@@ -34,6 +34,7 @@ from nodrop.compare.sides import (
 )
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
+from nodrop.exit_codes import ANSWERED, NO_ANSWER, WORSE
 from nodrop.report import escape
 from nodrop.report.comparison import Compared
 from nodrop.report.costs import FAILURES, LOSS, Figure, minus
@@ -50,8 +51,6 @@ from nodrop.stats.interval import Family, by_start
 
 CAPACITY = "capacity_"
 CAPACITY_UNITS = {"multiplier": "X", "speed": "× speed", "pps": "packets/s", "rate": "/s"}
-NO_WORSE, WORSE, CANNOT_TELL = 0, 5, 6
-"""Exit codes; 1 to 4 are taken by what can go wrong (README)."""
 OUTER_FENCE = 3.0
 MOST_TO_DO = 3
 FEWEST_FENCED = 6
@@ -418,8 +417,8 @@ def _verdict(rows: Sequence[MetricRow], missing: Sequence[str]) -> tuple[Verdict
     if any(row.worse for row in rows):
         return "worse", WORSE
     if missing or any(row.answer == Relation.CANNOT_TELL.value for row in rows):
-        return "cannot tell", CANNOT_TELL
-    return "no worse", NO_WORSE
+        return "cannot tell", NO_ANSWER
+    return "no worse", ANSWERED
 
 
 def _unread(*sides: Side) -> Iterator[str]:

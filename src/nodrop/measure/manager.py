@@ -21,6 +21,7 @@ from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.config.units import format_seconds
 from nodrop.errors import BadInput, Gate, Interrupted, NodropError, SystemRefused, interrupts
+from nodrop.exit_codes import ANSWERED, FAULTS_SEEN
 from nodrop.installation import revision
 from nodrop.measure.baselines import machine_sha256, stands_on
 from nodrop.measure.busy import beside_words, budget_words, quota_words
@@ -148,7 +149,8 @@ class RunOutcome:
     def exit_code(self) -> int:
         """A ramp says where to look and no more: it need not be measured."""
         ramps = [r for r in self.records if r.searched and r.searched.ramp]
-        return 0 if all(record.valid for record in self.records if record not in ramps) else 1
+        valid = all(record.valid for record in self.records if record not in ramps)
+        return ANSWERED if valid else FAULTS_SEEN
 
 
 def run_experiment(

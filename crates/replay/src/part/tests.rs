@@ -4,7 +4,7 @@
     clippy::cast_precision_loss
 )]
 use super::*;
-use crate::replicas::Replicas;
+use crate::replica_count::Replicas;
 use crate::trace::tests::trace_of;
 use proptest::prelude::*;
 

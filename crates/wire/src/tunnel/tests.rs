@@ -2,7 +2,7 @@
 use super::*;
 use crate::checksum::{fold, sum};
 use crate::flow::FlowKey;
-use crate::rewrite::{Survey, Work};
+use crate::replica_addresses::{Survey, Work};
 use crate::segment::write_checksums;
 use crate::view;
 use crate::view::tests::{ethernet, ipv4};
