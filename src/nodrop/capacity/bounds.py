@@ -272,9 +272,10 @@ class Bounds:
 
     @cached_property
     def bracket(self) -> Bracket:
-        """The highest load that is proved, else the highest that nothing speaks against, and the
-        lowest above it that is shown to be too much."""
-        tried = [x for x in self.loads if self.good(x.value) and not self.refuted(x.value)]
+        """The highest load that is proved, else the highest that a whole trial carried and nothing
+        speaks against, and the lowest above it that is shown to be too much."""
+        carried = {s.trial.value for s in self.said if s.good and self._whole(s.trial)}
+        tried = [x for x in self.loads if x.value in carried and not self.refuted(x.value)]
         tried = [x for x in tried if self.good(x.value) >= ODD_WORTH * self._odd(x.value)]
         limit = self.estimate.limit if self.estimate.by_level else None
         proved = [
@@ -291,6 +292,13 @@ class Bounds:
         likely = [x for x in bad if not self._outvoted(x.value)]
         upper = next(iter(shown or likely), None)
         return Bracket(lower=lower, upper=upper)
+
+    def _whole(self, trial: Tried) -> bool:
+        """Whether a trial had the final length, or sent all packets of the window."""
+        window, sent = trial.record.window, trial.record.offered.sent
+        return trial.seconds >= self._search.final_trial_s or (
+            window is not None and (sent or 0) >= window.packets
+        )
 
     @property
     def between(self) -> float | None:

@@ -34,6 +34,7 @@ from nodrop.results.trial import (
     Soak,
     TrialRecord,
 )
+from nodrop.sensor.suricata_counters import lost_analysis
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.load.api import OfferedLoad
 from nodrop.testbed.suts.api import SutCounters
@@ -144,6 +145,7 @@ def _packet_books(packets: PacketsSeen, verdict: Verdict) -> PacketBooks:
         captured_packets=None if counters is None else counters.captured_packets,
         own_dropped_packets=None if counters is None else counters.own_dropped_packets,
         backlog_packets=None if worked_off is None else worked_off.backlog_at_most_packets,
+        analysis_lost={} if counters is None else _analysis_lost(counters),
         queue=packets.level,
         imbalance_ratio=imbalance_ratio(packets.instances),
         ports=packets.ports,
@@ -238,6 +240,11 @@ def _unexplained(threads: Sequence[SutThread], counters: SutCounters) -> int | N
         "decoded_packets": counters.decoded_packets,
     }
     return unexplained_packets(threads, whole)
+
+
+def _analysis_lost(counters: SutCounters) -> dict[str, int]:
+    rows = lost_analysis(counters.results)
+    return {name: n for _, name in rows if (n := counters.results[name]) > 0}
 
 
 def write_details(folder: TrialFolder, seen: Measured) -> None:

@@ -43,5 +43,13 @@ def markdown(text: str, *, longest: int = LONGEST) -> str:
     return _BLOCK_START.sub(r"\1&#8203;\2", inline)
 
 
+def markdown_code(text: str, *, longest: int = LONGEST) -> str:
+    """A code span, also within a table: a command stays as it is typed."""
+    code = plain(text, longest=longest)
+    fence = "`" * (1 + max(map(len, re.findall("`+", code)), default=0))
+    pad = " " if code[:1] == "`" or code[-1:] == "`" else ""
+    return f"{fence}{pad}{code}{pad}{fence}".replace("|", r"\|")
+
+
 def latex(text: str, *, longest: int = LONGEST) -> str:
     return "".join(_LATEX.get(c, c) for c in plain(text, longest=longest))

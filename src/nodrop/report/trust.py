@@ -3,6 +3,7 @@ taken as they are: captures that were changed, rules not measured, keys of a yam
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -29,6 +30,7 @@ from nodrop.report.story import Story, StorySource, by_key, once
 from nodrop.report.trials import BOOKS_DIFFER, BOOKS_MISSING, ReportedSensor, StoredTrial
 from nodrop.results.rundir import Records
 from nodrop.results.summary import cell_key, idle_ports, measured_on, not_whole
+from nodrop.sensor.suricata_counters import lost_analysis
 from nodrop.untrusted.json_text import list_in, table_in, tables_in
 
 MOST_NAMED = 5
@@ -128,6 +130,7 @@ def decoder_sentences(story: Story) -> tuple[Sentence, ...]:
             knob = escape.plain(remark.knob, longest=1000)
             said.append(Sentence(f"frames-{about}", text, evidence, (*found,), whose, knob))
         said += _denied(whose, trials)
+        said += _analysis_lost(whose, trials)
     return tuple(said)
 
 
@@ -151,6 +154,24 @@ def _denied(whose: str, trials: Sequence[StoredTrial]) -> Iterator[Sentence]:
     yield sentence_of(
         "drops-denied", evidence, found, whose, n=len(found), own=own, lost=lost[worst]
     )
+
+
+def _analysis_lost(whose: str, trials: Sequence[StoredTrial]) -> Iterator[Sentence]:
+    """Memory of the SUT that was full and flows that it gave up, which no packet counter shows."""
+    lost = {trial: counts for trial in trials if (counts := trial.record.packets.analysis_lost)}
+    if not lost:
+        return
+    most = Counter[str]()
+    for counts in lost.values():
+        most |= Counter(counts)
+    rows = [(row, name) for row, name in lost_analysis(most)]
+    first = min(lost, key=lambda trial: trial.record.index)
+    evidence = {"counters": dict(most), "first": first.name, "measured": len(trials)}
+    yield sentence_of(
+        "analysis-lost", evidence, lost, whose,
+        ", ".join(dict.fromkeys(row.setting for row, _ in rows if row.setting)),
+        n=len(lost), what="; ".join(f"{row.loses} ({name} {most[name]:,})" for row, name in rows),
+    )  # fmt: skip
 
 
 def decoder_words(story: Story) -> list[str]:

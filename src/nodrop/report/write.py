@@ -34,7 +34,7 @@ from nodrop.report.comparison import (
     verdicts_table,
 )
 from nodrop.report.costs import differences_of
-from nodrop.report.escape import markdown
+from nodrop.report.escape import markdown, markdown_code
 from nodrop.report.repeats import outliers_tables, repeats, repeats_table, repeats_words
 from nodrop.report.sections import (
     Picture,
@@ -297,7 +297,8 @@ def markdown_report(story: Story) -> str:
     text = environment("nodrop.report").overlay(autoescape=False).get_template("report.md.j2")
     return text.render(
         cards=(*cards(story), *given_cards(story)), card_lines=card_lines, answer=answer(story),
-        md=markdown, tables=[("Cells", cells), *own, ("Trials", trials)], table_of=to_markdown,
+        md=markdown, md_code=markdown_code, table_of=to_markdown,
+        tables=[("Cells", cells), *own, ("Trials", trials)],
     )  # fmt: skip
 
 

@@ -140,7 +140,7 @@ def _flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
 
 def _columns(runs: Sequence[RunDir]) -> dict[str, str]:
     """Name → type. Every field of a record has its columns, and each key that some record has in
-    `cell`, `effective`, `lost_by_place`."""
+    `cell`, `effective`, `lost_by_place`, `analysis_lost`."""
     schema = trial_schema()
     defs, top = schema["$defs"], dict(schema["properties"])
     kinds = {record.body.kind for run in runs for record in run.trials.records}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -57,6 +58,7 @@ FLAT: Mapping[str, tuple[str, str]] = {
             "loss_ratio",
             "loss_place",
             "lost_by_place",
+            "analysis_lost",
             "lost_before_sut_packets",
             "loss_evidence",
             "loss_cause",
@@ -336,6 +338,9 @@ class PacketBooks(Model):
     """Packets, seconds, backlog and drain in words; empty if nothing was watched."""
     service_pps_at_least: NotNegative | None = None
     """The least that the SUT served: the better bound of those that backlog and drain show."""
+    analysis_lost: dict[str, Packets] = Field(default_factory=dict)
+    """Counters of the SUT that rose because it lost analysis without losing a packet; empty if none
+    did, if it has none, and in older runs."""
     queue: QueueLevel | None = None
     """Level of the SUT's capture ring; null if none could be read."""
     imbalance_ratio: NotNegative | None = None
@@ -353,6 +358,7 @@ class PacketBooks(Model):
         captured_packets: int | None = None,
         own_dropped_packets: int | None = None,
         backlog_packets: int | None = None,
+        analysis_lost: Mapping[str, int] = MappingProxyType({}),
         queue: QueueLevel | None = None,
         imbalance_ratio: float | None = None,
         ports: Sequence[Port] = (),
@@ -389,6 +395,7 @@ class PacketBooks(Model):
             service_pps_at_least=None if pace is None else pace.service_pps_at_least,
             own_dropped_packets=own_dropped_packets,
             backlog_packets=backlog_packets,
+            analysis_lost=dict(analysis_lost),
             queue=queue,
             imbalance_ratio=imbalance_ratio,
             ports=[*ports],

@@ -304,6 +304,20 @@ def test_a_search_that_decided_nothing_names_the_load_that_a_short_trial_carried
     assert "is not known: the budget ended the search; 4,000 packets/s (4X) was carried in" in said
 
 
+@pytest.mark.parametrize(("window_packets", "carried"), [(15_000, 4.0), (40_000, 1.0)])
+def test_a_short_trial_of_the_whole_window_counts_until_a_load_is_proved(
+    window_packets: int, carried: float, tmp_path: Path
+) -> None:
+    """1X was tried for 5 s, 4X for 3 s."""
+    loads = [tried(1, [0.0]), tried(4, [0.0]), tried(8, [0.1])]
+    loads[1].each[1]["searched"]["duration_s"] = 3.0
+    loads = [windowed(load, packets=window_packets) for load in loads]
+    run = outcome_search(tmp_path, loads, search={"budget_s": 60.0})
+    (searched,) = searches(read_story([run]))
+    lower = searched.answers[0].lower
+    assert lower is not None and lower.value == carried
+
+
 def test_a_load_that_fell_behind_and_lost_nothing_is_not_called_lossy(tmp_path: Path) -> None:
     behind = replace(tried(5, [0.0]), fields={"sustained": False})
     loads = [tried(4, [0.0]), behind]

@@ -555,6 +555,7 @@ def test_json_and_markdown_have_the_card_of_the_page(tmp_path: Path) -> None:
     assert "7,000" in html and card.breaks.verdict in html
     for action in card.actions:
         assert action.text in html and action.text in said
+        assert not action.command or f"| `{action.command}` |" in said
 
 
 def test_the_page_of_one_search_has_all_its_parts_and_many_cells_keep_theirs(

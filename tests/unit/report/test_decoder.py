@@ -95,3 +95,16 @@ def test_nothing_lost_never_stands_alone(
     (record,) = (trial.record for trial in story.trials)
     assert record_words(record) == line
     assert [*cells_table(summarize_cells([record])).columns[6].cells] == [cell]
+
+
+def test_lost_analysis_is_named_with_its_first_trial(tmp_path: Path) -> None:
+    segments, emergency = "tcp.segment_memcap_drop", "flow.emerg_mode_entered"
+    each = {}, {"analysis_lost": {segments: 1_423}}, {"analysis_lost": {segments: 9, emergency: 1}}
+    story = read_story([run(tmp_path, *each)])
+    (sentence,) = decoder_sentences(story)
+    assert sentence.rule == "analysis-lost" and sentence in answer(story).sentences
+    assert sentence.evidence["counters"] == {segments: 1_423, emergency: 1}
+    assert sentence.evidence["first"] == sentence.trials[0].name
+    assert [trial.record.index for trial in sentence.trials] == [2, 3]
+    assert sentence.knob == "flow.memcap, stream.reassembly.memcap"
+    assert f"({segments} 1,423)" in sentence.text

@@ -21,7 +21,7 @@ from nodrop.compare.sides import metrics_known, read_side
 from nodrop.compare.versus import shown, to_junit, to_markdown, unusual, versus
 from nodrop.config.experiment import Measure
 from nodrop.errors import BadInput
-from nodrop.report.escape import markdown
+from nodrop.report.escape import markdown, markdown_code
 from tests.made.outcome_runs import Load, outcome_run, outcome_search, tried
 from tests.made.rundirs import DEMO, again
 
@@ -222,6 +222,18 @@ def test_a_metric_that_neither_side_has_is_refused(asked: list[str]) -> None:
 @pytest.mark.parametrize("marker", ["1.", "12. x", "- x", "+", "# x", "===", "---", "3)"])
 def test_a_marker_of_a_block_is_text_in_markdown(marker: str) -> None:
     assert "&#8203;" in markdown(marker)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("run --set 'sut.rules=[\"a_b*\"]'", "`run --set 'sut.rules=[\"a_b*\"]'`"),
+        ("run | jq .a", r"`run \| jq .a`"),
+        ("echo `date`", "`` echo `date` ``"),
+    ],
+)
+def test_a_command_in_markdown_is_code_as_it_is_typed(command: str, code: str) -> None:
+    assert markdown_code(command) == code
 
 
 @pytest.mark.parametrize(("a", "b", "worse"), [(3.0, 2.0, True), (2.0, 3.0, False)])

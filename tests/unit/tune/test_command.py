@@ -15,9 +15,9 @@ from nodrop import plugins
 from nodrop.cli import main
 from nodrop.cli.tune import _say_applied
 from nodrop.compare.prove import _cell_names, _setting
-from nodrop.compare.proving import CANNOT_TELL
 from nodrop.config.experiment import Experiment, load_experiment
 from nodrop.errors import BadInput, Interrupted, LabProblem
+from nodrop.exit_codes import NO_ANSWER
 from nodrop.measure.controllers.blocks import cell_slug
 from nodrop.measure.plan import make_plan
 from nodrop.report.story import read_story
@@ -234,7 +234,7 @@ def test_a_proof_beside_other_programs_says_so_and_what_it_lacks(
     outcome = SimpleNamespace(directory=run, records=records)
     monkeypatch.setattr("nodrop.remote.dispatch.measuring", lambda _: lambda *_, **__: outcome)
     argv = ["tune", "prove", "make:demo", "--sut", "sink", "--out", str(tmp_path), "rps=1"]
-    assert main.exit_code(argv) == CANNOT_TELL
+    assert main.exit_code(argv) == NO_ANSWER
     said = capsys.readouterr().out
     assert "4 of 4 trials more than 25 %" in said
     html = page(read_story([run]))

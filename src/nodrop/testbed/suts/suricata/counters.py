@@ -32,7 +32,10 @@ switches them off (stats.decoder-events) or names them otherwise (decoder-events
 _EVENTS = "decoder.event."
 FLOWS = "flow.total"
 
-_RESULTS = ("decoder.", "defrag.", "detect.", "flow.", "stream.", "tcp.")
+_RESULTS = (
+    *("app_layer.error.", "decoder.", "defrag.", "detect.", "file_store.", "flow.", "ftp."),
+    *("http.", "stream.", "tcp.", "transform."),
+)
 _SIZES = ("memuse", "avg_pkt_size", "max_pkt_size", "max_mac_addrs_src", "max_mac_addrs_dst")
 """Names of sizes, which are no counts."""
 
