@@ -18,6 +18,7 @@ from nodrop.cli.main import exit_code
 from nodrop.config.experiment import load_experiment
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput, Interrupted, LabProblem, NotReady
+from nodrop.installation import revision
 from nodrop.measure.plan import Progress, make_plan
 from nodrop.remote import messages
 from nodrop.remote.client import doctor_elsewhere
@@ -221,6 +222,7 @@ def test_what_a_trial_has_there_and_who_else_is_told_of_it(
     assert record.valid, record.verdict
     manifest = open_run(outcome.directory).manifest
     assert (manifest["lab"]["name"], manifest["host"]["hostname"]) == ("pair", "sensor1")
+    assert manifest["nodrop"]["revision"] == revision()
     for seen, page in zip(looks.files, (THERE, AT_THE_SENDER), strict=True):
         for pattern, whose in page.items():
             modes = {mode for path, mode in seen.items() if re.fullmatch(pattern, path)}

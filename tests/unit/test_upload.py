@@ -7,6 +7,7 @@ from importlib import metadata
 import pytest
 
 from nodrop import plugins
+from nodrop.installation import REVISION, revision
 from nodrop.remote import upload
 
 
@@ -34,3 +35,8 @@ def test_the_packages_beside_nodrop_stay() -> None:
     went = {name.split("/")[0] for name, _ in upload._distributions()}
     assert "pydantic" in went
     assert not [name for name in went if name.startswith(("nodrop_", "distributed", "dask"))]
+
+
+def test_the_commit_goes_along() -> None:
+    sent, commit = dict(upload._files(set())), revision()
+    assert sent.get(f"nodrop/{REVISION}") == (commit and commit.encode())

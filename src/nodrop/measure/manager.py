@@ -35,7 +35,7 @@ from nodrop.results.layout import RawFiles
 from nodrop.results.rundir import find_run, read_manifest
 from nodrop.results.summary import OF_A_HOST, begun_sitting
 from nodrop.results.trial import TrialRecord
-from nodrop.results.writer import Question, RunWriter, plan_sha256
+from nodrop.results.writer import Question, RunWriter, nodrop_words, plan_sha256
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.journal import DiskJournal, must_be_kept
 from nodrop.testbed.hosts.node import file_sha256, find_node_binary
@@ -371,7 +371,8 @@ def run_writer(
 
 
 def question(experiment: Experiment) -> Question:
-    return Question(experiment.text, [setting.text for setting in experiment.settings])
+    given = [setting.text for setting in experiment.settings]
+    return Question(experiment.text, given, nodrop=nodrop_words(this_nodrop()))
 
 
 def _must_have_a_controller(found: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import nodrop
 from nodrop import plugins
 from nodrop.errors import LabProblem, NodropError
+from nodrop.installation import REVISION, revision
 from nodrop.testbed.hosts.content_store import ContentStore
 from nodrop.testbed.hosts.node import ENVIRONMENT, PROGRAM, find_node_binary
 from nodrop.testbed.hosts.ssh import SshHost
@@ -91,6 +92,8 @@ def _files(machines: set[str]) -> Iterator[tuple[str, Path | bytes]]:
     for machine in sorted(machines):
         node = find_node_binary(machine)
         yield f"nodrop/node/bin/{machine}-unknown-linux-musl/{PROGRAM}", node
+    if commit := revision():  # there is no checkout there to ask for it
+        yield f"nodrop/{REVISION}", commit.encode()
     about = f"nodrop-{nodrop.__version__}.dist-info"
     yield f"{about}/METADATA", f"Name: nodrop\nVersion: {nodrop.__version__}\n".encode()
     yield f"{about}/entry_points.txt", _entry_points().encode()

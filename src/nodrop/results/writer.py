@@ -50,15 +50,20 @@ class Question:
     settings: Sequence[str]
     fleet: str | None = None
     """Name of the fleet; None: one lab measures."""
+    nodrop: str = ""
+    """Version and commit of nodrop; empty: not known."""
 
     def changes_since(self, begun: Question) -> Sequence[str]:
-        """`search.budget_s = 30.0, was 60.0`; empty if only something else differs."""
+        """`search.budget_s = 30.0, was 60.0`; without such a key `nodrop = …`; empty if only
+        something else differs."""
         if self.fleet != begun.fleet:
             both = (
                 "" if None in (self.fleet, begun.fleet) else " (other pairs may go on by that name)"
             )
             return [f"{_lab(self.fleet)}, was {_lab(begun.fleet)}{both}"]
         now, then = self._keys(), begun._keys()
+        if now == then and "" not in (self.nodrop, begun.nodrop):
+            now, then = {"nodrop": self.nodrop}, {"nodrop": begun.nodrop}
         return [
             f"{key} = {now.get(key, 'not set')}, was {then.get(key, 'not set')}"
             for key in {**then, **now}
@@ -86,6 +91,13 @@ def _flat(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield from _flat(f"{prefix}{key}.", value)
         else:
             yield f"{prefix}{key}", json.dumps(value, default=str)
+
+
+def nodrop_words(facts: object) -> str:
+    """`0.2.0 (a70b7449)`, of `nodrop` in a manifest; empty if it is not there."""
+    if not isinstance(facts, dict):
+        return ""
+    return f"{facts.get('version')} ({facts.get('revision') or 'commit not known'})"
 
 
 def plan_sha256(plan: Any) -> str:
@@ -211,7 +223,7 @@ class RunWriter:
             raise BadInput(
                 f"{path}: the experiment, the lab or the plan changed since this run was started"
                 + (f": {printable('; '.join(changes[:3]))}" if changes else ""),
-                hint="resume with the same files and --set values, or start a new run",
+                hint="resume with the same nodrop, files and --set values, or start a new run",
             )
         writer = cls(path, locked(path), manifest)
         try:
@@ -421,4 +433,5 @@ def _changes(begun: RunDir, asked: Question) -> Sequence[str]:
     given = [str(setting) for setting in settings] if isinstance(settings, list) else []
     fleet = begun.manifest.get("fleet")
     name = str(fleet.get("name")) if isinstance(fleet, dict) else None
-    return asked.changes_since(Question(begun.experiment, given, name))
+    nodrop = nodrop_words(begun.manifest.get("nodrop"))
+    return asked.changes_since(Question(begun.experiment, given, name, nodrop))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nodrop.errors import BadInput
 from nodrop.results.rundir import Damage, open_run, read_trials
 from nodrop.results.trial import TrialRecord
-from nodrop.results.writer import Question, RunWriter, plan_sha256
+from nodrop.results.writer import Question, RunWriter, nodrop_words, plan_sha256
 from tests.made.outcome_runs import trial
 
 STARTED = datetime(2026, 11, 21, 20, 53, tzinfo=UTC)
@@ -106,6 +106,28 @@ def test_a_changed_plan_names_what_changed(
         pass
     with pytest.raises(BadInput, match=re.escape(f"since this run was started: {said}")):
         RunWriter.resume(writer.path, plan_sha256="q", asked=Question(text, settings))
+
+
+@pytest.mark.parametrize(
+    ("begun", "asked", "said"),
+    [
+        ("a70b7449", "c32e202b", "nodrop = 0.2.0 (c32e202b), was 0.2.0 (a70b7449)"),
+        (None, "c32e202b", "nodrop = 0.2.0 (c32e202b), was 0.2.0 (commit not known)"),
+        ("a70b7449", "a70b7449", ""),
+    ],
+)
+def test_a_plan_of_another_nodrop_is_not_resumed(
+    tmp_path: Path, begun: str | None, asked: str, said: str
+) -> None:
+    with create(tmp_path) as writer:
+        writer.update_manifest({"nodrop": {"version": "0.2.0", "revision": begun}})
+    now = nodrop_words({"version": "0.2.0", "revision": asked})
+    question = Question((writer.path / "experiment.toml").read_text(), [], nodrop=now)
+    with pytest.raises(BadInput) as refused:
+        RunWriter.resume(writer.path, plan_sha256="q", asked=question)
+    _, _, words = str(refused.value.message).partition("since this run was started")
+    assert words.removeprefix(": ") == said
+    assert "same nodrop" in str(refused.value)
 
 
 def test_resuming_redoes_only_what_is_not_whole(tmp_path: Path) -> None:
