@@ -321,6 +321,7 @@ def report_json(story: Story) -> dict[str, Any]:
         return [sentence.as_json(story) for sentence in sentences]
 
     rows = zip(story.cells, objects(figures.cells_table(story)), strict=True)
+    others = {one.id: one.as_json(story) for one in sections_of_others()}
     return {
         "answer": {
             part: told(getattr(found, part)) for part in ("sentences", "rests_on", "cannot_say")
@@ -332,7 +333,7 @@ def report_json(story: Story) -> dict[str, Any]:
         "cards": [card.model_dump(mode="json") for card in (*cards(story), *given_cards(story))],
         "setups": objects(comparison_table(conditions(story))),
         "findings": told(trust.findings(story)),
-        **{one.id: one.as_json(story) for one in sections_of_others()},
+        **{name: said for name, said in others.items() if any(said.values())},
     }
 
 

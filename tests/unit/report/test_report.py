@@ -145,6 +145,7 @@ def test_verdicts_of_setups_on_paper(loads: tuple[int, ...], tmp_path: Path) -> 
 
 def test_the_answer_for_a_machine(mixed: Path) -> None:
     found = json.loads(json.dumps(report_json(read_story([mixed])), allow_nan=False))
+    assert [*found] == ["answer", "cells", "cards", "setups", "findings"]
     assert [c["valid_trials"] for c in found["cells"]] == [5, 4, 5]
     assert found["cells"][0]["factors"] == {"load.multiplier": 1}
     rules = [s["rule"] for s in found["answer"]["sentences"]]
