@@ -25,22 +25,28 @@ from nodrop.terminal.console import memory_words, peak_words, sent_words
 from nodrop.testbed.load.api import PeakDemand, Planned
 from nodrop.testbed.load.trace import _peak_demand
 from nodrop.testbed.setups.api import Limits
+from nodrop.testing.fakes import FakeSetup, FakeSut
 
 
 class SutOptions(Options):
     service_rate_pps: PositiveInt | None = None
 
 
-class Fake:
-    """Stands for any setup or SUT: it only checks its table."""
+class AnySut(FakeSut):
+    """A SUT that only checks its table."""
 
     holds_packets = 4000
-    cpus = None
-    heeds_cpus = True
     rest_seen_s = 0.2
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         check(SutOptions, options, table="sut", base=base)
+
+
+class AnySetup(FakeSetup):
+    """A setup that only checks its table."""
+
+    def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
+        check(SutOptions, options, table="setup", base=base)
 
 
 class FakeLoad:
@@ -93,9 +99,9 @@ class FakeEntry:
 @pytest.fixture(autouse=True)
 def _fake_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     made = {
-        ("setup", "bare"): Fake,
-        ("setup", "docker"): Fake,
-        ("sut", "sink"): Fake,
+        ("setup", "bare"): AnySetup,
+        ("setup", "docker"): AnySetup,
+        ("sut", "sink"): AnySut,
         ("load", "replay"): FakeLoad,
         ("controller", "blocks"): Blocks,
     }

@@ -21,7 +21,7 @@ from nodrop.testbed.labs.api import Receiving
 from nodrop.testbed.labs.split import Splitter
 from nodrop.testbed.load.api import LoadGenerator, Planned, TraceFacts
 from nodrop.testbed.setups.api import Limits, Setup, missing_cpus
-from nodrop.testbed.suts.api import Sut, unit_of
+from nodrop.testbed.suts.api import Sut
 
 Table = Mapping[str, Any]
 
@@ -83,10 +83,9 @@ def port_traces_words(loads: Sequence[Mapping[str, Any]]) -> str:
 
 def must_answer(sut: Sut, load: LoadGenerator) -> None:
     """BadInput if the SUT is not one for loads of this kind."""
-    answered = getattr(sut, "answers", "")
-    if unit_of(sut) == load.unit and answered in ("", load.name):
+    if sut.unit == load.unit and sut.answers in ("", load.name):
         return
-    has = f'answers load.kind = "{answered}" alone' if answered else "answers nobody"
+    has = f'answers load.kind = "{sut.answers}" alone' if sut.answers else "answers nobody"
     raise BadInput(
         f'load.kind = "{load.name}": not with sut.kind = "{sut.name}", which {has}; choose another '
         "sut.kind or load.kind"

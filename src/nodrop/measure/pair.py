@@ -36,7 +36,7 @@ from nodrop.results.layout import TrialFolder
 from nodrop.results.trial import Live, TrialRecord
 from nodrop.testbed.hosts.api import Host, Json, UndoJournal
 from nodrop.testbed.hosts.processes import this_host
-from nodrop.testbed.load.api import FromFiles, LoadGenerator
+from nodrop.testbed.load.api import LoadGenerator
 
 
 class Worlds:
@@ -224,7 +224,7 @@ def at_work(
 
 def _send_files(sender: Host, loads: Sequence[LoadGenerator], note: Callable[[str], None]) -> None:
     """Files go there now, else the first trial of each trace waits for its way."""
-    files = {file: None for load in loads if isinstance(load, FromFiles) for file in load.files()}
+    files = {file: None for load in loads for file in load.files()}
     for file in files:
         with suppress(LabProblem, OSError):  # a trial that needs it says why
             note(f"{sender.name}: {file.name} goes there, {file.stat().st_size / 1e6:,.1f} MB")

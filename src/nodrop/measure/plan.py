@@ -51,7 +51,7 @@ from nodrop.testbed.labs.api import Receiving
 from nodrop.testbed.labs.split import Splitter
 from nodrop.testbed.load.api import LoadGenerator, PeakDemand
 from nodrop.testbed.setups.api import Limits, Setup, pins_within_limits
-from nodrop.testbed.suts.api import Sut, pins_of, ports_of
+from nodrop.testbed.suts.api import Sut
 from nodrop.tune.applying import asked as asked_knobs
 
 if TYPE_CHECKING:
@@ -324,13 +324,13 @@ def make_plan(experiment: Experiment) -> Plan:
         made = [replace(cell, load=of_standing(cell.load)) for cell in made]
         parts = _check_plugins(experiment, made)
     made = [
-        replace(cell, sut_cpus=sut.cpus, ports=ports_of(sut))
+        replace(cell, sut_cpus=sut.cpus, ports=sut.ports)
         for cell, (_, sut, _) in zip(made, parts, strict=True)
     ]
     for cell, (setup, sut, load) in zip(made, parts, strict=True):
         experiment.blaming(partial(must_answer, sut, load))
         experiment.blaming(partial(must_share, cell, setup, searched=experiment.search))
-        experiment.blaming(partial(pins_within_limits, pins_of(sut), setup, cell.limits))
+        experiment.blaming(partial(pins_within_limits, sut.pins, setup, cell.limits))
     loads = [load for _, _, load in parts]
     refused: list[BadInput] = []
     if experiment.search is not None:
@@ -522,7 +522,7 @@ def _parted(cell: Cell, found: Parting, senders: int) -> Cell:
 
 def _remarks(suts: Sequence[Sut]) -> tuple[str, ...]:
     """Remarks of the SUTs on their own settings, before they run."""
-    return tuple(dict.fromkeys(words for sut in suts for words in getattr(sut, "remarks", ())))
+    return tuple(dict.fromkeys(words for sut in suts for words in sut.remarks))
 
 
 def _changed(loads: Sequence[LoadGenerator]) -> tuple[str, ...]:

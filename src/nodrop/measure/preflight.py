@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
@@ -28,29 +28,17 @@ from nodrop.testbed.images.recipe import default_release, recipes
 from nodrop.testbed.images.sut_bits import must_be_there, resolve_bits, script_problem
 from nodrop.testbed.labs.api import Lab, Receiving
 from nodrop.testbed.labs.split import split_problems
-from nodrop.testbed.load.api import BetweenStacks, ByProgram, LoadGenerator
-from nodrop.testbed.setups.api import Setup, gives_device, missing_cpus, pin_problems
+from nodrop.testbed.load.api import LoadGenerator
+from nodrop.testbed.setups.api import Setup, missing_cpus, pin_problems
 from nodrop.testbed.suts.api import (
     Detecting,
-    Particular,
     Sut,
-    drives_device,
     must_be_detectable,
-    pins_of,
 )
 
 _AGAIN = "make it again with `nodrop image build`"
 
 PartT = TypeVar("PartT")
-
-
-@runtime_checkable
-class ReadsInputs(Protocol):
-    """A SUT or a load that read files of the experiment when it was built."""
-
-    def inputs_sha256(self) -> Mapping[str, str]:
-        """Content of each, by the key that names it."""
-        ...
 
 
 @dataclass(slots=True)
@@ -156,11 +144,11 @@ class Parts:
         key = _key(cell.sut)
         if key not in self._bits:
             sut = self.sut(cell)
-            recipe, version = sut.needs_bits(), getattr(sut, "version", None)
+            recipe = sut.needs_bits()
             self._bits[key] = (
                 None
                 if recipe is None
-                else resolve_bits(cell.sut, recipe, base=self._base, version=version)
+                else resolve_bits(cell.sut, recipe, base=self._base, version=sut.version)
             )
         return self._bits[key]
 
@@ -189,9 +177,8 @@ class Parts:
         facts = self.load(cell.load).trace_facts()
         trace = None if facts is None else facts.sha256
         files = dict(self.files_sha256(cell))
-        for part in (self.sut(cell), self.load(cell.load)):
-            if isinstance(part, ReadsInputs):
-                files |= part.inputs_sha256()
+        files |= self.sut(cell).inputs_sha256()
+        files |= self.load(cell.load).inputs_sha256()
         return {
             "trace": self._traces.setdefault(_trace_key(cell.load), trace),
             "files": files,
@@ -282,7 +269,7 @@ class Parts:
         return [
             *setup.problems(bits, cell.limits),
             *_receiving_problems(cell.receiving),
-            *pin_problems(pins_of(self.sut(cell)), setup.cpus(cell.limits)),
+            *pin_problems(self.sut(cell).pins, setup.cpus(cell.limits)),
             *sender_problems(cell.load, in_common),
         ]
 
@@ -298,9 +285,9 @@ class Parts:
 
     def _program_problems(self, build: Callable[[], LoadGenerator], *, reached: bool) -> list[str]:
         load = build()
-        if not isinstance(load, ByProgram):
-            return []
         program = load.program
+        if not program:
+            return []
         if (reached or not self.lab.ends()) and program not in self._lacking:
             self._lacking[program] = self.lab.lacking(program)
         return [*filter(None, [self._lacking.get(program)])]
@@ -324,11 +311,9 @@ class Parts:
         load, sut, setup = self.load(cell.load), self.sut(cell), self.setup(cell).name
         mtu = self.lab.mtu
         why = [without_device(self.setup(cell), sut, mtu)]
-        if isinstance(load, BetweenStacks):
-            alone = cell.instances == 1 and cell.ports == 1
-            why.append(load.misplaced(setup, mtu=mtu, alone=alone))
-        if isinstance(sut, Particular):
-            why.append(sut.misplaced(setup, mtu=mtu, standing=self._stands))
+        alone = cell.instances == 1 and cell.ports == 1
+        why.append(load.misplaced(setup, mtu=mtu, alone=alone))
+        why.append(sut.misplaced(setup, mtu=mtu, standing=self._stands))
         return [words for words in why if words]
 
     def _longest_frame_bytes(self) -> int:
@@ -346,9 +331,9 @@ class Parts:
 
 def without_device(setup: Setup, sut: Sut, mtu: int | None) -> str:
     """Why this SUT cannot have the receiving NIC to itself, in words; "" if it can, or need not."""
-    if not gives_device(setup):
+    if not setup.gives_device:
         return ""
-    if not drives_device(sut):
+    if not sut.drives_device:
         return (
             f'setup.kind = "{setup.name}" leaves the receiving NIC to the SUT, and this one drives '
             'none: use Suricata with sut.capture = "dpdk", or setup.kind = "bare"'
@@ -412,7 +397,7 @@ def programs(experiment: Experiment, lab: LabSource, plan: Plan) -> set[str]:
     for cell in parts.plan.cells:
         with suppress(BadInput, LabProblem):
             load = parts.load(cell.load)
-            found |= {load.program} if isinstance(load, ByProgram) else set()
+            found |= {load.program} - {""}
             found |= _programs_of_sut(parts, cell)
     return found
 

@@ -197,11 +197,11 @@ def images_of(experiment: Experiment, plan: Plan) -> Mapping[str, Image]:
     found: dict[str, Image] = {}
     for cell in plan.cells:
         sut = plugins.build_sut(cell.sut, base=experiment.base)
-        recipe, version = sut.needs_bits(), getattr(sut, "version", None)
+        recipe = sut.needs_bits()
         if recipe is None or cell.sut.get("binary"):
             continue
         try:
-            bits = resolve_bits(cell.sut, recipe, base=experiment.base, version=version)
+            bits = resolve_bits(cell.sut, recipe, base=experiment.base, version=sut.version)
             if bits.kind == "image":
                 found[str(cell.sut.get("image") or recipe)] = find_image(bits.sha256)
         except (BadInput, LabProblem):

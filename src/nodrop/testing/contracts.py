@@ -43,6 +43,7 @@ def check_options(build: Build, table: Mapping[str, Any], *, name: str) -> None:
 
 
 def check_setup(setup: Setup) -> None:
+    assert isinstance(setup, Setup), "no subclass of nodrop.testbed.setups.api.Setup"
     _name(setup.name)
     _places(setup.places, Owner.SETUP)
     _one_line(setup.alone, "alone")
@@ -53,6 +54,7 @@ def check_setup(setup: Setup) -> None:
 
 
 def check_sut(sut: Sut) -> None:
+    assert isinstance(sut, Sut), "no subclass of nodrop.testbed.suts.api.Sut"
     _name(sut.name)
     _places(sut.places, Owner.SUT)
     recipe = sut.needs_bits()
@@ -66,6 +68,7 @@ def check_sut(sut: Sut) -> None:
 
 
 def check_load(load: LoadGenerator) -> None:
+    assert isinstance(load, LoadGenerator), "no subclass of nodrop.testbed.load.api.LoadGenerator"
     _name(load.name)
     assert load.unit in ("packets", "transactions"), f"unit: {load.unit}"
     assert load.late_ratio >= 0, "late_ratio: how much longer than asked it may take"

@@ -37,8 +37,7 @@ from typing import (
 from typing_extensions import is_typeddict
 
 from nodrop.errors import TrialFailed
-from nodrop.ledger.hops import Account, Hop, Place
-from nodrop.ledger.imbalance import ThreadRole
+from nodrop.ledger.hops import Account, Hop
 from nodrop.protocol import ProbeResult, SampleRow, TraceResult
 from nodrop.testbed.hosts.api import (
     AnyJob,
@@ -388,14 +387,10 @@ class FakeEnv:
         return {}
 
 
-class FakeSetup:
+class FakeSetup(Setup):
     """A Setup."""
 
     name = "fake"
-    places: Sequence[Place] = ()
-    alone = ""
-    heeds_cpus = True
-    several_ports = False
 
     def __init__(self, world: FakeWorld) -> None:
         self._world = world
@@ -463,30 +458,16 @@ class FakeRunning:
         return {}
 
 
-class FakeSut:
+class FakeSut(Sut):
     """A Sut."""
 
     name = "fake"
-    places: Sequence[Place] = ()
-    defrag = False
-    cpus: str | None = None
-    holds_packets: int | None = None
-    rest_seen_s: float | None = None
 
     def __init__(self, world: FakeWorld) -> None:
         self._world = world
 
-    def needs_bits(self) -> str | None:
-        return None
-
     def problems(self, bits: Bits | None) -> Sequence[str]:
         return []
-
-    def files(self) -> Mapping[str, Path]:
-        return {}
-
-    def role(self, thread: str) -> ThreadRole | None:
-        return None
 
     def launch(self, env: Env) -> FakeRunning:
         return FakeRunning(self._world, env.launch(ProcessSpec(argv=("fake",))))
@@ -527,14 +508,12 @@ class FakeOfferer:
         )
 
 
-class FakeLoad:
+class FakeLoad(LoadGenerator):
     """A LoadGenerator."""
 
     name = "fake"
-    unit: Literal["packets", "transactions"] = "packets"
     late_ratio = 0.05
     constant_rate = False
-    writes_dst_macs = False
     senders = 0
 
     def __init__(self, world: FakeWorld) -> None:
@@ -545,9 +524,6 @@ class FakeLoad:
 
     def duration_s(self) -> float | None:
         return 0.0
-
-    def mean_pps(self) -> float | None:
-        return None
 
     def trace_facts(self) -> TraceFacts:
         return TraceFacts(

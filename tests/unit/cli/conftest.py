@@ -11,47 +11,51 @@ from typing import Any
 import pytest
 
 from nodrop import plugins
-from nodrop.testbed.load.api import TraceFacts
-from nodrop.testing.fakes import FakeLoad, FakeWorld
+from nodrop.testing.fakes import FakeLoad, FakeSetup, FakeSut, FakeWorld
 from tests.unit.cli.program import EXPERIMENT
 
 
-class AnyPlugin:
-    def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
-        pass
-
+class AnySut(FakeSut):
     name = "any"
-    holds_packets = rest_seen_s = None
-    cpus: Any = None
-    heeds_cpus = True
-    senders, unit = 0, "packets"
+
+    def __init__(self, _options: Mapping[str, Any], *, base: Path) -> None:
+        del base
+        super().__init__(FakeWorld())
+
+
+class AnyLoad(FakeLoad):
+    name = "any"
+
+    def __init__(self, _options: Mapping[str, Any], *, base: Path) -> None:
+        del base
+        super().__init__(FakeWorld())
 
     def duration_s(self) -> float:
         return 9.0
 
-    def trace_facts(self) -> TraceFacts:
-        return FakeLoad(FakeWorld()).trace_facts()
-
     def mean_pps(self) -> float:
         return 1000.0
 
-    def needs_bits(self) -> None:
-        return None
 
-    def problems(self, *_: Any) -> list[str]:
-        return []
+class AnySetup(FakeSetup):
+    name = "any"
 
+    def __init__(self, _options: Mapping[str, Any], *, base: Path) -> None:
+        del base
+        super().__init__(FakeWorld())
 
-class AnySetup(AnyPlugin):
     def cpus(self, _: Any) -> AbstractSet[int]:
         return os.sched_getaffinity(0)
+
+
+ANY: Mapping[str, type] = {"setup": AnySetup, "sut": AnySut, "load": AnyLoad}
 
 
 class Entry:
     value = "tests:Any"
 
     def __init__(self, table: str) -> None:
-        self._kind = AnySetup if table == "setup" else AnyPlugin
+        self._kind = ANY[table]
 
     def load(self) -> type:
         return self._kind

@@ -14,7 +14,6 @@ import yaml
 from nodrop.config.options import INPUTS
 from nodrop.errors import BadInput
 from nodrop.remote.inputs import Copies, NamedInputs
-from nodrop.testbed.suts.api import pins_of
 from nodrop.testbed.suts.suricata import Suricata, log
 from nodrop.testbed.suts.suricata.config import (
     SuricataPlaces,
@@ -622,7 +621,7 @@ def test_pins_are_known_by_their_keys(
     given: dict[str, Any], cpus: str | None, pins: dict[str, str]
 ) -> None:
     sut = Suricata(given, base=Path("/"))
-    assert (sut.cpus, pins_of(sut)) == (cpus, pins)
+    assert (sut.cpus, sut.pins) == (cpus, pins)
 
 
 def test_an_autofp_scheduler_is_asked_for() -> None:

@@ -14,7 +14,7 @@ from nodrop.measure.preflight import without_device
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.bare import Bare
 from nodrop.testbed.setups.bare_vfio import BareVfio
-from nodrop.testbed.suts.api import SutCounters, less, polls
+from nodrop.testbed.suts.api import SutCounters, less
 from nodrop.testbed.suts.suricata import Suricata, dpdk
 from nodrop.testbed.suts.suricata.capture import CaptureSettings, parse_ss
 from nodrop.testbed.suts.suricata.config import SuricataPlaces, render
@@ -188,7 +188,7 @@ def test_where_it_runs_and_from_which_image() -> None:
     sut = Suricata({"capture": "dpdk", "ring_size": 64}, base=Path())
     assert sut.needs_bits() == "suricata-dpdk"
     captures = ("af-packet", "pcap", "af-xdp", "dpdk")
-    polled = [polls(Suricata({"capture": capture}, base=Path())) for capture in captures]
+    polled = [Suricata({"capture": capture}, base=Path()).polls for capture in captures]
     assert polled == [False, False, True, True]
     assert sut.defrag and sut.holds_packets == 64
     assert sut.misplaced("bare", mtu=9000, standing=False) == ""

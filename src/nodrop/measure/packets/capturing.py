@@ -23,7 +23,7 @@ from nodrop.measure.packets.readings import Reading
 from nodrop.measure.sampling import Sampler
 from nodrop.measure.standing import StandingWorld, out_of_memory
 from nodrop.testbed.hosts.api import Json
-from nodrop.testbed.suts.api import SutCounters, polls
+from nodrop.testbed.suts.api import SutCounters
 
 
 class PacketsWorld(StandingWorld):
@@ -59,7 +59,7 @@ class PacketsWorld(StandingWorld):
             self._offerer,
             self._sampler,
             self._before,
-            polls=polls(self._parts.sut(self._cell)),
+            polls=self._parts.sut(self._cell).polls,
         )
         self._offering.offer()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -288,63 +289,60 @@ class OffersTransactions(Protocol):
     """Transactions that were started and have not ended."""
 
 
-@runtime_checkable
-class FromFiles(Protocol):
-    """A LoadGenerator whose sender reads files, the trace above all."""
+class LoadGenerator(ABC):
+    """Built from the experiment's [load] table by its entry point.
 
-    def files(self) -> Sequence[Path]: ...
-
-
-@runtime_checkable
-class ByProgram(Protocol):
-    """A LoadGenerator that is a program, which the sender must have."""
-
-    program: str
-    """The Debian package has the same name."""
-
-
-@runtime_checkable
-class BetweenStacks(Protocol):
-    """A LoadGenerator whose packets a TCP/IP stack of the receiver takes and answers."""
-
-    def misplaced(self, setup: str, *, mtu: int | None, alone: bool) -> str:
-        """Why it cannot send to a SUT in such a setup, in words; "" if it can. `mtu`: that of the
-        lab's ports, None if they are the user's; `alone`: one instance captures one port."""
-        ...
-
-
-class LoadGenerator(Protocol):
-    """Built from the experiment's [load] table by its entry point."""
+    Its defaults are those of a part of nodrop that sends no capture.
+    """
 
     name: str
-    unit: Literal["packets", "transactions"]
+    program: str = ""
+    """The program that the sender must have; the Debian package has the same name."""
+    unit: Literal["packets", "transactions"] = "packets"
     late_ratio: float
     """Sending may take this much longer than asked: a generator that does not publish its schedule
     error is judged by its duration alone."""
     constant_rate: bool
     """The load asked for packets per second, and not for the trace's own timing."""
-    writes_dst_macs: bool
+    writes_dst_macs: bool = False
     """The generator heeds `Link.dst_macs`."""
     senders: int
     """Threads or processes that send at once and that key `cpu` of its table pins; 0 = none."""
 
+    @abstractmethod
     def problems(self) -> Sequence[str]: ...
 
+    def misplaced(self, setup: str, *, mtu: int | None, alone: bool) -> str:
+        """Why it cannot send to a SUT in such a setup, in words; "" if it can. `mtu`: that of the
+        lab's ports, None if they are the user's; `alone`: one instance captures one port."""
+        del setup, mtu, alone
+        return ""
+
+    def files(self) -> Sequence[Path]:
+        """Files that the sender reads, the trace above all."""
+        return ()
+
+    def inputs_sha256(self) -> Mapping[str, str]:
+        """Content of each file that was read when it was built, by the key that names it."""
+        return {}
+
+    @abstractmethod
     def duration_s(self) -> float | None:
         """How long one offer is meant to take, for the plan's estimate; None if that is only
         known once the trace was read. Touches nothing."""
-        ...
 
     def mean_pps(self) -> float | None:
         """Packets per second that one offer is meant to have; None as for `duration_s`."""
-        ...
+        return None
 
     def trace_facts(self) -> TraceFacts | None:
         """Read once, whole; None if it sends no capture. BadInput if the trace cannot be used."""
-        ...
+        return None
 
+    @abstractmethod
     def prepare(
         self, link: Link, *, work: Path, journal: UndoJournal
     ) -> AbstractContextManager[Offerer]: ...
 
+    @abstractmethod
     def facts(self) -> Json: ...

@@ -106,14 +106,13 @@ class AttachOptions(Subscribers):
         return max(1, round(self.rate * self.duration_s))
 
 
-class Attach:
+class Attach(LoadGenerator):
     """A LoadGenerator of transactions."""
 
     name = "attach"
     unit: Literal["packets", "transactions"] = "transactions"
     late_ratio = 0.05
     constant_rate = True
-    writes_dst_macs = False
     senders = 1
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
@@ -140,12 +139,6 @@ class Attach:
 
     def duration_s(self) -> float | None:
         return self.options.ues / self.options.rate
-
-    def mean_pps(self) -> float | None:
-        return None
-
-    def trace_facts(self) -> None:
-        return None
 
     def inputs_sha256(self) -> Mapping[str, str]:
         return self.options.files_sha256("load")

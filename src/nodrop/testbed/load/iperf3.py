@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -89,14 +89,12 @@ class Iperf3Options(Options):
         return () if self.cpu in (None, ANY_CPU) else parse_cpus(str(self.cpu))
 
 
-class Iperf3:
+class Iperf3(LoadGenerator):
     """A LoadGenerator that sends no capture: it is known afterwards what was sent."""
 
     name = program = "iperf3"
-    unit: Literal["packets", "transactions"] = "packets"
     late_ratio = 0.5
     constant_rate = False
-    writes_dst_macs = False
     senders = 1
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:

@@ -83,7 +83,6 @@ class Tcpreplay(TraceLoad):
     late_ratio = 0.5
     """4.4.3 drifts: 8 to 25 % longer than the trace's own timing on a quiet machine, more on a busy
     one. The rate that was really offered stands beside every result."""
-    writes_dst_macs = False
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         # It can send nothing else, so who asks for nothing else need not say it.

@@ -15,7 +15,6 @@ from math import inf
 from pathlib import Path
 from threading import get_ident
 from time import monotonic
-from typing import Literal
 
 from nodrop.config.options import check
 from nodrop.config.replay import (
@@ -40,6 +39,7 @@ from nodrop.testbed.load.api import (
     AtTap,
     Captured,
     Fragments,
+    LoadGenerator,
     PeakDemand,
     Planned,
     TraceFacts,
@@ -597,11 +597,9 @@ def _this_host() -> LocalHost:
     return LocalHost(name="this host", node=find_node_binary(), label="trace")
 
 
-class TraceLoad:
+class TraceLoad(LoadGenerator):
     """The common part of every LoadGenerator (load/api.py) that sends a trace."""
 
-    name: str
-    unit: Literal["packets", "transactions"] = "packets"
     options: ReplayOptions
 
     @cached_property

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput, LabProblem
@@ -240,43 +241,36 @@ class Env(Protocol):
     def facts(self) -> Json: ...
 
 
-@runtime_checkable
-class BringsCpus(Protocol):
-    """A setup with CPUs of its own, which are the same on any host."""
+class Setup(ABC):
+    """Provider of places; the defaults are those of one that shows a port of this host's kernel."""
 
-    brings_cpus: Literal[True]
-
-
-class Setup(Protocol):
     name: str
-    places: Sequence[Place]
+    places: Sequence[Place] = ()
     """The places this setup adds to a packet's way, in the order of the way."""
-    alone: str
+    alone: str = ""
     """Why there cannot be several of its places at once, behind a split; "" if there can."""
-    heeds_cpus: bool
+    heeds_cpus: bool = True
     """`Limits.cpus` holds its places; False if something else says which CPUs they have."""
-    several_ports: bool
+    brings_cpus: bool = False
+    """CPUs of its own, which are the same on any host."""
+    several_ports: bool = False
     """A place shows a SUT all of `Link.capture_ports`; False if it takes one NIC inside."""
+    gives_device: bool = False
+    """The SUT drives the receiving NIC itself."""
 
+    @abstractmethod
     def problems(self, bits: Bits | None, limits: Limits) -> Sequence[str]:
         """Why it cannot run here, each in words a user can act on. Touches nothing."""
-        ...
 
     def cpus(self, limits: Limits) -> AbstractSet[int]:
         """CPUs that the SUT can be pinned to, by the numbers they have in this place."""
-        ...
+        return host_cpus(limits)
 
+    @abstractmethod
     def provision(
         self, link: Link, *, bits: Bits | None, limits: Limits, work: Path, journal: UndoJournal
     ) -> AbstractContextManager[Env]:
         """Untimed; undone on exit. `work` is an empty folder for this trial."""
-        ...
-
-
-def gives_device(setup: Setup) -> bool:
-    """Whether the SUT drives the receiving NIC itself; False for a setup without
-    `gives_device`, which shows the SUT a port of the kernel."""
-    return bool(getattr(setup, "gives_device", False))
 
 
 def cpu_problems(limits: Limits) -> Sequence[str]:
@@ -309,7 +303,7 @@ def pin_problems(pins: Mapping[str, str], there: AbstractSet[int]) -> Sequence[s
 
 def pins_within_limits(pins: Mapping[str, str], setup: Setup, limits: Limits) -> None:
     """BadInput if the experiment itself leaves out a CPU that it pins to, on any host."""
-    known = limits.cpus is not None or isinstance(setup, BringsCpus)
+    known = limits.cpus is not None or setup.brings_cpus
     if pins and known and setup.heeds_cpus:
         why = f'for limits.cpus = "{limits.cpus}"' if limits.cpus else "without limits.cpus"
         for words in pin_problems(pins, setup.cpus(limits)):

@@ -11,7 +11,6 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import IO, Any, Self
 
 from nodrop.config.options import Options, check
 from nodrop.errors import LabProblem
-from nodrop.ledger.hops import Account, Hop, Place
+from nodrop.ledger.hops import Account, Hop
 from nodrop.testbed.hosts.api import AnyJob, Host, HostProcess, Json, Link, UndoJournal
 from nodrop.testbed.hosts.node import start_job
 from nodrop.testbed.hosts.processes import Inside, look
@@ -32,6 +31,7 @@ from nodrop.testbed.setups.api import (
     ProcessSpec,
     Proof,
     SamplesInside,
+    Setup,
     cpu_problems,
     host_cpus,
     memory_problems,
@@ -42,19 +42,11 @@ from nodrop.testbed.setups.api import (
 from nodrop.untrusted.folder import Folder
 
 
-class OnThisKernel:
+class OnThisKernel(Setup):
     """A Setup (setups/api.py) whose SUT runs on the receiving host's own kernel."""
-
-    places: Sequence[Place] = ()
-    alone = ""
-    heeds_cpus = True
-    several_ports = False
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         check(Options, options or {}, table="setup", base=base)
-
-    def cpus(self, limits: Limits) -> AbstractSet[int]:
-        return host_cpus(limits)
 
 
 class LocalView:

@@ -27,7 +27,7 @@ from nodrop.testbed.hosts.rights import USERNS_VARIABLE
 from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.labs.netns import add_macvtap_here
-from nodrop.testbed.setups.api import Limits, PlaceReading
+from nodrop.testbed.setups.api import Limits, PlaceReading, Setup
 from nodrop.testbed.setups.guest_process import (
     AHEAD_OF_A_GUEST,
     WORK_INSIDE,
@@ -54,14 +54,13 @@ class LibvirtOptions(Options):
     """Slots of the guest NIC's receive ring."""
 
 
-class Libvirt:
+class Libvirt(Setup):
     """A Setup (setups/api.py)."""
 
     name = "libvirt"
     places: Sequence[Place] = AHEAD_OF_A_GUEST
     alone = "one domain is one place for the SUT"
     heeds_cpus = False
-    several_ports = False
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         self.options = check(LibvirtOptions, options or {}, table="setup", base=base)

@@ -30,6 +30,7 @@ from nodrop.testbed.setups import qemu
 from nodrop.testbed.setups.api import (
     Limits,
     PlaceReading,
+    Setup,
     cpu_problems,
     memory_problems,
 )
@@ -100,15 +101,12 @@ class VmOptions(Options):
     """Slots of the guest NIC's receive ring."""
 
 
-class Vm:
+class Vm(Setup):
     """A Setup (setups/api.py)."""
 
     name = "vm"
     places: Sequence[Place] = AHEAD_OF_A_GUEST
-    alone = ""
-    heeds_cpus = True
-    brings_cpus: Literal[True] = True
-    several_ports = False
+    brings_cpus = True
 
     def __init__(self, options: Mapping[str, Any] | None = None, *, base: Path = Path()) -> None:
         self.options = check(VmOptions, options or {}, table="setup", base=base)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from nodrop.config.replay import REPLAYING
 from nodrop.detections import By, FoundDetections
@@ -17,6 +18,7 @@ from nodrop.ledger.over_time import Served
 from nodrop.ledger.transactions import Latency, Messages
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.images.image_tree import Bits
+from nodrop.testbed.images.sut_bits import Version
 from nodrop.testbed.setups.api import Env, Process
 
 
@@ -212,54 +214,85 @@ def end_words(status: int) -> str:
         return f"signal {-status}"
 
 
-class Sut(Protocol):
-    """Built from the experiment's [sut] table by its entry point: `Suricata(options, base)`."""
+class Sut(ABC):
+    """Built from the experiment's [sut] table by its entry point: `Suricata(options, base)`.
+
+    Its defaults are those of a program that takes packets from one port of the kernel.
+    """
 
     name: str
-    defrag: bool
+    answers: str = ""
+    """The kind of load that it answers; empty: it is offered packets, and answers nobody."""
+    defrag: bool = False
     """Capture sockets join a fanout group with PACKET_FANOUT_FLAG_DEFRAG."""
-    cpus: str | None
+    ports: int = 1
+    """NIC ports that it captures on."""
+    polls: bool = False
+    """Workers run whether packets come or not."""
+    drives_device: bool = False
+    """Able to have a NIC to itself, by its PCI address."""
+    cpus: str | None = None
     """CPU list that it is pinned to, in the numbers of its place; None leaves it to the limits."""
-    places: Sequence[Place]
+    cpu_sets: Mapping[str, str] = {}
+    """Key of the experiment → CPU list that it pins a role to."""
+    places: Sequence[Place] = ()
     """The places it adds: its capture ring, with its own names for its settings. A verdict uses
     neutral words for a SUT that names no places."""
-    holds_packets: int | None
+    holds_packets: int | None = None
     """Most packets that its rings hold, by its options; None = not known before it runs."""
-    rest_seen_s: float | None
+    rest_seen_s: float | None = None
     """How late it is seen that it has nothing left, on a quiet host; None = not known."""
+    version: Version | None = None
+    """Arguments with which its program says its version, and the pattern of what it says; None = as
+    its image or package says."""
+    remarks: Sequence[str] = ()
+    """Remarks on its own settings, before it runs."""
+
+    @property
+    def unit(self) -> Literal["packets", "transactions"]:
+        """Unit of the loads that it can be offered."""
+        return "transactions" if self.answers else "packets"
+
+    @property
+    def pins(self) -> Mapping[str, str]:
+        """Key of the experiment → CPU list that it pins to: its roles' or, without these, all of
+        it."""
+        return self.cpu_sets or ({} if self.cpus is None else {"sut.cpus": self.cpus})
 
     def needs_bits(self) -> str | None:
         """The image recipe that can supply it ("suricata"); None if the node is enough."""
-        ...
+        return None
 
+    @abstractmethod
     def problems(self, bits: Bits | None) -> Sequence[str]:
         """Everything wrong with its options, files and rules that can be known before launch."""
-        ...
-
-    def files(self) -> Mapping[str, Path]:
-        """Files of the host that it is shown, rules above all, by their names in its work folder:
-        each trial compares what it really sees with what they held when the run began."""
-        ...
-
-    def launch(self, env: Env) -> RunningSut: ...
-
-    def role(self, thread: str) -> ThreadRole | None:
-        """Role of the thread with that kernel name; None if it is none of the SUT's own."""
-        ...
-
-    def facts(self) -> Json:
-        """Facts for the manifest: hashes of rules and configuration."""
-        ...
-
-
-@runtime_checkable
-class Particular(Protocol):
-    """A Sut that does not run in every place."""
 
     def misplaced(self, setup: str, *, mtu: int | None, standing: bool) -> str:
         """Why it cannot be measured so, in words; "" if it can. `mtu`: that of the lab's ports,
         None if they are the user's; `standing`: it is to go on between trials."""
-        ...
+        del setup, mtu, standing
+        return ""
+
+    def files(self) -> Mapping[str, Path]:
+        """Files of the host that it is shown, rules above all, by their names in its work folder:
+        each trial compares what it really sees with what they held when the run began."""
+        return {}
+
+    def inputs_sha256(self) -> Mapping[str, str]:
+        """Content of each file that was read when it was built, by the key that names it."""
+        return {}
+
+    @abstractmethod
+    def launch(self, env: Env) -> RunningSut: ...
+
+    def role(self, thread: str) -> ThreadRole | None:
+        """Role of the thread with that kernel name; None if it is none of the SUT's own."""
+        del thread
+        return None
+
+    @abstractmethod
+    def facts(self) -> Json:
+        """Facts for the manifest: hashes of rules and configuration."""
 
 
 @runtime_checkable
@@ -291,36 +324,6 @@ class Detecting(Protocol):
     def detection_key(self, bits: Bits | None) -> Json:
         """Key of everything but the trace that decides what it finds, by content."""
         ...
-
-
-def unit_of(sut: Sut) -> str:
-    """Unit of the loads that it can be offered. A SUT that answers names the kind of load that it
-    answers (`answers`); any other is offered packets."""
-    return "transactions" if getattr(sut, "answers", "") else "packets"
-
-
-def ports_of(sut: Sut) -> int:
-    """NIC ports that it captures on; a SUT that has no `ports` captures on one."""
-    return int(getattr(sut, "ports", 1))
-
-
-def polls(sut: Sut) -> bool:
-    """The SUT's workers run whether packets come or not; a SUT that has no `polls` waits for
-    packets."""
-    return bool(getattr(sut, "polls", False))
-
-
-def drives_device(sut: Sut) -> bool:
-    """The SUT can have a NIC to itself, by its PCI address; a SUT that has no `drives_device`
-    captures on ports of the kernel."""
-    return bool(getattr(sut, "drives_device", False))
-
-
-def pins_of(sut: Sut) -> Mapping[str, str]:
-    """Key of the experiment → CPU list that it pins to: its roles' (`cpu_sets`, which a SUT may
-    lack) or, without these, all of it."""
-    found: Mapping[str, str] = getattr(sut, "cpu_sets", {})
-    return found or ({} if sut.cpus is None else {"sut.cpus": sut.cpus})
 
 
 def must_be_detectable(sut: Sut, load: Mapping[str, Any]) -> Sequence[str]:

@@ -14,7 +14,6 @@ from pydantic import AfterValidator, Field
 
 from nodrop.config.options import Options, check
 from nodrop.errors import TrialFailed
-from nodrop.ledger.imbalance import ThreadRole
 from nodrop.ledger.transactions import Latency, Messages
 from nodrop.testbed.hosts.api import HostProcess, Json
 from nodrop.testbed.hosts.rights import in_user_namespace
@@ -98,11 +97,6 @@ class External(Mme):
             f'sut.kind = "external": not with setup.kind = "{setup}", which starts nothing of an '
             "MME that runs; leave it out"
         )
-
-    def role(self, thread: str) -> ThreadRole | None:
-        """Unknown role: the thread is of any program."""
-        del thread
-        return None
 
     def launch(self, env: Env) -> RunningExternal:
         if odd := self._odd():

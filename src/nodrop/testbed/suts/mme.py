@@ -15,7 +15,6 @@ from nodrop.config.options import CpuList, Options, check
 from nodrop.config.subscribers import Eea, Eia, Subscribers
 from nodrop.config.units import format_cpus
 from nodrop.errors import NodeDied, TrialFailed
-from nodrop.ledger.hops import Place
 from nodrop.ledger.imbalance import ThreadRole
 from nodrop.ledger.transactions import Latency, Messages
 from nodrop.protocol import ReferenceMmeResult, StubResult
@@ -23,7 +22,7 @@ from nodrop.testbed.hosts.api import HostProcess, Json, ReferenceMmeJob, StubJob
 from nodrop.testbed.hosts.sctp import sctp_lacking
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Env, Process
-from nodrop.testbed.suts.api import NOTHING_SAID, Drained, Readiness, SutCounters
+from nodrop.testbed.suts.api import NOTHING_SAID, Drained, Readiness, Sut, SutCounters
 from nodrop.testbed.suts.job import JobProcess
 
 SCTP_PREFIX = "sctp:"
@@ -74,22 +73,11 @@ class ReferenceMmeOptions(Subscribers):
     """Seed of the faults."""
 
 
-class Mme:
+class Mme(Sut):
     """The part of a `Sut` that all MMEs have alike."""
 
-    answers: Literal["attach"] = "attach"
-    defrag = False
-    cpus: str | None = None
-    places: Sequence[Place] = ()
-    holds_packets: int | None = None
-    rest_seen_s: float | None = None
+    answers = "attach"
     options: Options
-
-    def needs_bits(self) -> str | None:
-        return None
-
-    def files(self) -> Mapping[str, Path]:
-        return {}
 
     def facts(self) -> Json:
         return {"options": self.options.model_dump(mode="json")}

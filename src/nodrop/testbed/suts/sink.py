@@ -26,6 +26,7 @@ from nodrop.testbed.suts.api import (
     Drained,
     Readiness,
     SinceMark,
+    Sut,
     SutCounters,
     sum_of_known,
 )
@@ -102,7 +103,7 @@ RING = socket_ring(
 )
 
 
-class Sink:
+class Sink(Sut):
     """A `Sut`. The constructor refuses bad options (BadInput) and touches nothing."""
 
     name = "sink"
@@ -111,28 +112,21 @@ class Sink:
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:
         self.options = check(SinkOptions, options, table="sut", base=base)
         self.defrag = self.options.defrag
-        self.cpus: str | None = None
         asked = self.options
         slots, works = asked.ring_frames, asked.receive_ns or asked.workers
         if slots is None and (works or asked.service_rate_pps is not None):
             slots = max(1, asked.ring_bytes // SLOT_BYTES)
         self.holds_packets = None if slots is None else slots * asked.threads + _queued(asked)
         # One packet's service, or a block that is not full.
-        self.rest_seen_s: float | None = (
+        self.rest_seen_s = (
             asked.threads / rate * max(1.0, asked.costly_times or 1.0)
             if (rate := asked.service_rate_pps)
             else 0.02
         )
 
-    def needs_bits(self) -> str | None:
-        return None
-
     def problems(self, bits: Bits | None) -> Sequence[str]:
         del bits
         return ()
-
-    def files(self) -> Mapping[str, Path]:
-        return {}
 
     def role(self, thread: str) -> ThreadRole | None:
         if not thread.startswith(THREAD):

@@ -32,6 +32,7 @@ from nodrop.testbed.suts.api import (
     Drained,
     Readiness,
     SinceMark,
+    Sut,
     SutCounters,
     end_words,
 )
@@ -68,13 +69,11 @@ NUDGE = (
 leaves through the kernel's queue; what the replay sends goes past it."""
 
 
-class Command:
+class Command(Sut):
     """A `Sut`. The constructor refuses bad options and a bad description, and touches nothing."""
 
-    rest_seen_s: float | None = 0.1
+    rest_seen_s = 0.1
     """Time of two looks at its rings."""
-    holds_packets: int | None = None
-    defrag = False
     places: Sequence[Place] = (socket_ring(counter=f"tp_drops, {FROM_OUTSIDE}"),)
 
     def __init__(self, options: Mapping[str, Any], *, base: Path) -> None:

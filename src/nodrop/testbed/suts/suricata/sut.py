@@ -29,6 +29,7 @@ from nodrop.testbed.hosts.folders import cache_folder
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.images.recipe import variant_of
 from nodrop.testbed.setups.api import Env, Process, ProcessSpec
+from nodrop.testbed.suts.api import Sut
 from nodrop.testbed.suts.suricata import dpdk, log
 from nodrop.testbed.suts.suricata.capture import CaptureSettings, role
 from nodrop.testbed.suts.suricata.config import (
@@ -135,7 +136,7 @@ OF_CAPTURE = ("af-packet", "pcap", "af-xdp", "dpdk", "threading", "max-pending-p
 """Keys of its configuration that lose packets, and change no detection."""
 
 
-class Suricata:
+class Suricata(Sut):
     """A `Sut`. The constructor refuses bad options (BadInput) and touches nothing."""
 
     name = "suricata"
@@ -168,7 +169,7 @@ class Suricata:
         self.ports = self.options.ports
         self.cpu_sets = {f"sut.{key}": cpus for key, cpus in self.options.role_cpus.items()}
         self.holds_packets = self._holds_packets()
-        self.rest_seen_s: float | None = REST_SEEN_S
+        self.rest_seen_s = REST_SEEN_S
         self._refusals: dict[str, list[str]] = {}
 
     def misplaced(self, setup: str, *, mtu: int | None, standing: bool) -> str:
