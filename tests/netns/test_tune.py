@@ -78,7 +78,7 @@ def _restored(*, overwrite: bool = False) -> list[Restored]:
 
 
 def _away(namespace: Namespace, *argv: str) -> str:
-    """What a command says that runs there."""
+    """Output of a command that runs there."""
     where = ["nsenter", "-t", str(namespace.there.pid), "-n", "-m"]
     return subprocess.run([*where, *argv], check=True, capture_output=True, text=True).stdout
 

@@ -30,7 +30,7 @@ STEPS = {"i40e": 1, "ixgbe": 2, "ice": 2}
 BACKLOG_DRIVERS = ("veth", "tun", "ifb", "bridge", "macvlan", "vxlan")
 """Ports whose packets go through a CPU's backlog also without RPS."""
 CARRIER_CHANGES_OF_A_NEW_VETH = 2
-"""It loses its carrier as it is made, and gets it when both ends are up."""
+"""Loss of its carrier as it is made, and the gain when both ends are up."""
 SENT_PAUSES = re.compile(r"tx_flow_control_xoff|tx_pause(_ctrl_phy)?|tx_xoff|port\.tx_xoff.*")
 GOT_PAUSES = re.compile(r"rx_flow_control_xoff|rx_pause(_ctrl_phy)?|rx_xoff|port\.rx_xoff.*")
 

@@ -80,7 +80,7 @@ def own_space() -> int:
 
 
 def hardware_address(port: str) -> str:
-    """In this thread's namespace, whatever /sys shows; empty: there is no such port."""
+    """Address in this thread's namespace, whatever /sys shows; empty: there is no such port."""
     asked = struct.pack("16s24x", port.encode())
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         return fcntl.ioctl(one, SIOCGIFHWADDR, asked)[18:24].hex(":")
