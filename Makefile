@@ -52,7 +52,7 @@ times: ## Where the time of the last `make test` went, as CONTRIBUTING.md has it
 	@$(PYTHON) tools/test_times.py .make/tests
 
 check: build ## Formats, lints, types and the quick tests that need no root, a minute
-	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target UNIT_WORKERS=$$(($$(nproc) + 1)) NO_LAB='$(filter-out tests/slow,$(NO_LAB))' unit rust-check lint # one of them waits
+	+$(MAKE) --no-print-directory --jobs=2 --output-sync=target NO_LAB='$(filter-out tests/slow,$(NO_LAB))' unit rust-check lint
 
 packages: # they are fetched while pip fetches its own
 	@tools/system-packages test
