@@ -456,4 +456,4 @@ def test_an_audit_needs_no_python_there_and_takes_one_file(
     assert [one["id"] for one in found["findings"]][:1] == ["blind-sensor"]
     assert [one["what"] for one in found["values"]][-1] == "flows at cab0"
     assert found["exit_code"] == done.returncode == 1
-    assert find_node_binary().stat().st_size <= 8_000_000
+    assert find_node_binary().stat().st_size <= 6_500_000

@@ -1,7 +1,7 @@
 //! Sockets behind an MME: Diameter over TCP to an HSS, GTPv2-C over UDP to an SGW, and the stubs of both.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -102,8 +102,13 @@ impl Behind {
     /// # Errors
     /// The HSS does not listen, or the system refuses.
     pub fn connect(hss: SocketAddr, sgw: SocketAddr) -> Result<Self> {
-        let any = if sgw.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let socket = UdpSocket::bind(any)?;
+        // An address as text would link the resolver of names, 150 kB of the C library.
+        let any: IpAddr = if sgw.is_ipv4() {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
+        let socket = UdpSocket::bind((any, 0))?;
         socket.connect(sgw)?;
         socket.set_nonblocking(true)?;
         let hss = Diameter::new(TcpStream::connect_timeout(&hss, CONNECT_WITHIN)?)?;
