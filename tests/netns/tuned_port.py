@@ -10,15 +10,16 @@ import subprocess
 import sys
 
 from nodrop.errors import NodropError
-from nodrop.testbed.labs.port_settings import LiveDevice, Piece
+from nodrop.testbed.labs.port_settings import Device, Piece
 from nodrop.tune.applying import parse, plan
 from nodrop.tune.device import see_own_ports
 from nodrop.tune.kept import apply_and_keep
+from nodrop.tune.knobs import KNOBS
 
 PORT = "eth1"
 
 
-class Dying(LiveDevice):
+class Dying(Device):
     def __init__(self, after: int) -> None:
         super().__init__()
         self.after = after
@@ -31,7 +32,7 @@ class Dying(LiveDevice):
 
 
 def show() -> None:
-    live = LiveDevice()
+    live = Device()
     state = {str(one): live.read(one) for one in live.pieces(PORT)}
     sys.stdout.write(json.dumps(state) + "\n")
     sys.stdout.flush()
@@ -51,7 +52,7 @@ def main() -> None:
             if child == 0:
                 device = Dying(int(words[0]))
                 try:
-                    apply_and_keep(device, plan(device, parse(words[1:]), [PORT]))
+                    apply_and_keep(device, plan(device, parse(words[1:], KNOBS), [PORT]))
                 except NodropError as error:
                     sys.stderr.write(f"{error}\n")
                 os._exit(0)

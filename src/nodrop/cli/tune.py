@@ -75,7 +75,7 @@ def plan(
 
     Exit code 0; 2: bad input. Nothing is changed.
     """
-    from nodrop.testbed.labs.port_settings import LiveDevice
+    from nodrop.testbed.labs.port_settings import Device
     from nodrop.tune.applying import values
     from nodrop.tune.device import session_ports, some_port
 
@@ -83,7 +83,7 @@ def plan(
         return _yaml_plan(config, knobs or (), ports or (), write=write)
     if write:
         raise BadInput("--write: is for --config FILE")
-    device, known = LiveDevice(), _known()
+    device, known = Device(), _known()
     if not knobs:
         found = [
             (port, knob, value)
@@ -146,7 +146,7 @@ def apply(
     Exit code 0: all values are set; 1: a value was accepted and ignored, or rounded; 2: bad input,
     no rights, or a value that the driver refuses, and nothing was changed; 3: the host failed.
     """
-    from nodrop.testbed.labs.port_settings import LiveDevice
+    from nodrop.testbed.labs.port_settings import Device
     from nodrop.tune.device import session_ports
     from nodrop.tune.kept import apply_and_keep
 
@@ -163,12 +163,12 @@ def apply(
     for step in steps if not as_json else ():
         if step.flaps and step.now != step.then:
             say(f"{step.where}: {step.knob.id} takes the link down and up")
-    applied = apply_and_keep(LiveDevice(), steps)
+    applied = apply_and_keep(Device(), steps)
     if as_json:
         say_json(_applied_json(applied))
     else:
         _say_applied(applied)
-    return NOT_ALL if any(_short(done.verdict) for done in applied.done) else 0
+    return NOT_ALL if any(done.missed for done in applied.done) else 0
 
 
 @tune.command("status")
@@ -248,20 +248,13 @@ def restore(
 def _yaml_plan(config: Path, knobs: Sequence[str], ports: Sequence[str], *, write: bool) -> int:
     from nodrop.testbed.suts.suricata.own_yaml import of_option, read_own
     from nodrop.tune import suricata_yaml as of_suricata
+    from nodrop.tune.applying import parse
 
     try:
         read_own(config)
     except BadInput as error:
         raise of_option(error) from None
-    asked = []
-    for word in knobs:
-        name, equals, value = word.partition("=")
-        if name in [one.id for one in _known()]:
-            raise BadInput(f"{name}: is no knob of Suricata's yaml: leave --config FILE out")
-        knob = of_suricata.find(name)
-        if not equals or not value:
-            raise BadInput(f"{word}: give {name}=VALUE; {knob.values}")
-        asked.append((knob, value))
+    asked = parse(knobs, of_suricata.OF_SURICATA)
     if not asked:
         for knob in of_suricata.OF_SURICATA:
             say(f"{knob.id}  ({knob.path}; takes: {knob.values})")
@@ -288,13 +281,13 @@ def _known() -> tuple[Knob, ...]:
 
 
 def _steps(knobs: Sequence[str], ports: Sequence[str] | None) -> tuple[KnobStep, ...]:
-    from nodrop.testbed.labs.port_settings import LiveDevice
+    from nodrop.testbed.labs.port_settings import Device
     from nodrop.tune.applying import parse
     from nodrop.tune.applying import plan as planned
 
     asked = parse(knobs, _known())
     needed = any(not knob.of_host for knob, _ in asked)
-    return planned(LiveDevice(), asked, _ports(ports, required=True) if needed else ())
+    return planned(Device(), asked, _ports(ports, required=True) if needed else ())
 
 
 def _ports(given: Sequence[str] | None, *, required: bool) -> list[str]:
@@ -315,10 +308,6 @@ def _ports(given: Sequence[str] | None, *, required: bool) -> list[str]:
             hint="give --port NAME",
         )
     return found
-
-
-def _short(verdict: str) -> bool:
-    return verdict in ("accepted and ignored", "set otherwise")
 
 
 def _step_words(step: KnobStep, over: bool) -> str:
@@ -385,7 +374,7 @@ def _rows(tuning: Tuning) -> list[SetKnob]:
 
 
 def _set_knobs(state: State, own: int) -> Iterator[SetKnob]:
-    from nodrop.testbed.labs.port_settings import LiveDevice
+    from nodrop.testbed.labs.port_settings import Device
     from nodrop.tune.applying import differences, located
     from nodrop.tune.device import enter
 
@@ -402,7 +391,7 @@ def _set_knobs(state: State, own: int) -> Iterator[SetKnob]:
     for part in parts:
         if not enter(part.space):
             continue
-        device = LiveDevice()
+        device = Device()
         pairs = ((one, device.read(one)) for one in part.before)
         here = {one: raw for one, raw in pairs if raw is not None}
         left = here if part.left is None else part.left

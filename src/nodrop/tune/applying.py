@@ -7,9 +7,7 @@ differs, in the order of writing, until nothing differs.
 
 from __future__ import annotations
 
-import fnmatch
 import json
-import re
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +25,6 @@ from nodrop.testbed.labs.port_settings import (
     FEATURE,
     HOST,
     Device,
-    LiveDevice,
     Piece,
     Raw,
     may_be_set,
@@ -37,7 +34,7 @@ from nodrop.testbed.labs.port_settings import (
     settle,
 )
 from nodrop.tune.device import Knob, enter, go, hardware_address, own_space, spaces
-from nodrop.tune.knobs import KNOBS, find
+from nodrop.tune.knobs import KNOBS, AnyKnob, find
 from nodrop.untrusted.json_text import NotJson, decode_object, member
 
 CALM = ("veth", "virtio_net", "tun", "macvlan", "macvtap", "bridge", "dummy", "ifb", "loopback")
@@ -73,13 +70,16 @@ class Done:
     step: KnobStep
     found: str
     """The value that was read back."""
-    left: Sequence[Raw] = ()
 
     @property
     def verdict(self) -> str:
         if self.found == self.step.then:
             return "as it was" if self.found == self.step.now else "set"
         return "accepted and ignored" if self.found == self.step.now else "set otherwise"
+
+    @property
+    def missed(self) -> bool:
+        return self.found != self.step.then
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,10 +125,6 @@ class State:
         )
 
 
-class RefusedValue(BadInput):
-    """The kernel or the driver does not take a value. What was set before it is put back."""
-
-
 def _listed(states: States) -> list[list[str]]:
     return [[one.port, one.name, raw] for one, raw in states.items()]
 
@@ -154,9 +150,9 @@ def _parsed(rows: Sequence[Sequence[str]]) -> States:
 # --- plan -----------------------------------------------------------------------------------------
 
 
-def parse(words: Sequence[str], knobs: Sequence[Knob] = KNOBS) -> list[tuple[Knob, str]]:
+def parse(words: Sequence[str], knobs: Sequence[AnyKnob]) -> list[tuple[AnyKnob, str]]:
     """`gro=off` → knob and value; BadInput with the nearest name."""
-    found: dict[str, tuple[Knob, str]] = {}
+    found: dict[str, tuple[AnyKnob, str]] = {}
     for word in words:
         name, equals, value = word.partition("=")
         knob = find(name.strip(), knobs, value=value.strip() or "VALUE")
@@ -227,8 +223,8 @@ def snapshot(device: Device, steps: Sequence[KnobStep]) -> States:
 
 
 def apply(device: Device, steps: Sequence[KnobStep]) -> Applied:
-    """Writes and reads back. The caller has journaled what stood there, and puts it back if this
-    raises."""
+    """Writes and reads back. BadInput if the kernel or a driver does not take a value: the caller
+    has journaled what stood there, and puts it back."""
     applied = Applied()
     ports = dict.fromkeys(step.port for step in steps if step.port)
     flapped = {port: device.flaps(port) for port in ports}
@@ -237,7 +233,7 @@ def apply(device: Device, steps: Sequence[KnobStep]) -> Applied:
         _write(device, step)
     for step in steps:
         raws = [raw for one in step.pieces if (raw := device.read(one)) is not None]
-        applied.done.append(Done(step=step, found=step.knob.shown(raws), left=raws))
+        applied.done.append(Done(step=step, found=step.knob.shown(raws)))
     applied.along = list(_along(before, snapshot(device, steps), steps))
     for port, first in flapped.items():
         last = device.flaps(port)
@@ -257,13 +253,13 @@ def _write(device: Device, step: KnobStep) -> None:
         try:
             device.write(piece, wanted)
         except PermissionError:
-            raise RefusedValue(
+            raise BadInput(
                 f"{step.where}: {step.knob.id}: this user may not set it",
                 hint="run as root, or with CAP_NET_ADMIN; nothing was changed",
             ) from None
         except OSError as error:
             words = _words(step) or error.strerror or str(error)
-            raise RefusedValue(
+            raise BadInput(
                 f"{step.where}: {step.knob.id}={step.value} is refused: {words}",
                 hint="nothing was changed",
             ) from None
@@ -291,22 +287,14 @@ def differences(before: States, after: States) -> Iterator[tuple[str, Knob, str,
     """Knobs that show otherwise: port, knob, value before and after."""
     for port in dict.fromkeys(one.port for one in (*before, *after)):
         for knob in KNOBS:
-            if knob.of_host != (port == HOST):
-                continue
             was, now = (_shown(knob, port, states) for states in (before, after))
             if was != now:
                 yield port, knob, was, now
 
 
 def _shown(knob: Knob, port: str, states: States) -> str:
-    def fits(one: Piece) -> bool:
-        if one.port != port:
-            return False
-        if knob.of_host:
-            return fnmatch.fnmatchcase(one.name, knob.at)
-        return re.fullmatch(knob.at, one.name) is not None
-
-    return knob.shown(raw for one, raw in states.items() if fits(one)) or "absent"
+    raws = (raw for one, raw in states.items() if one.port == port and knob.has(one))
+    return knob.shown(raws) or "absent"
 
 
 # --- put back -------------------------------------------------------------------------------------
@@ -450,7 +438,6 @@ def _under(state: State, names: Mapping[str, str], space: int) -> State:
 # (Suricata: offloads). The ports go with their network namespace; knobs of the host are journaled.
 
 Asked = Sequence[tuple[Knob, str]]
-MISSED = ("accepted and ignored", "set otherwise")
 
 
 def asked(table: Mapping[str, Any]) -> Asked:
@@ -486,7 +473,7 @@ def tuned(
     if not of_host:
         yield again
         return
-    live = LiveDevice()
+    live = Device()
     steps = plan(live, of_host, [HOST])
     before = snapshot(live, steps)
     journal.push(
@@ -502,13 +489,13 @@ def tuned(
 
 
 def _set(wanted: Asked, ports: Sequence[str]) -> None:
-    live = LiveDevice()
+    live = Device()
     _must_hold(apply(live, plan(live, wanted, ports)).done)
 
 
 def _must_hold(done: Sequence[Done]) -> None:
     for one in done:
-        if one.verdict in MISSED:
+        if one.missed:
             step = one.step
             words = f"{step.where}: tune.{step.knob.id}={step.value}"
             raise LabProblem(f"{words} is {one.verdict}: it is {one.found}")

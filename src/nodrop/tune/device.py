@@ -14,11 +14,12 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeAlias
 
 from nodrop.testbed.hosts.local import run_command
-from nodrop.testbed.labs.port_settings import Device, Piece, Raw
+from nodrop.testbed.labs.port_settings import HOST, Device, Piece, Raw
 
 Edit: TypeAlias = Callable[[Raw, str], Raw]
 """The raw value that stands there, and a value → the raw value to be written. ValueError in words
@@ -50,7 +51,12 @@ class Knob:
     def pieces(self, device: Device, port: str) -> list[Piece]:
         if self.of_host:
             return list(device.host_pieces(self.at))
-        return [one for one in device.pieces(port) if re.fullmatch(self.at, one.name)]
+        return [one for one in device.pieces(port) if self.has(one)]
+
+    def has(self, piece: Piece) -> bool:
+        if piece.port == HOST:
+            return self.of_host and fnmatchcase(piece.name, self.at)
+        return not self.of_host and re.fullmatch(self.at, piece.name) is not None
 
     def shown(self, raws: Iterable[Raw]) -> str:
         """Each value once, in order: several queues mostly have the same."""

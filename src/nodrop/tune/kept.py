@@ -16,7 +16,7 @@ from nodrop.errors import LabProblem, NodropError, signals_held
 from nodrop.testbed.hosts.api import UndoAction
 from nodrop.testbed.hosts.journal import DiskJournal, journals, new_label, tuned_folder
 from nodrop.testbed.hosts.local import run_command
-from nodrop.testbed.labs.port_settings import Device, LiveDevice, settle
+from nodrop.testbed.labs.port_settings import Device, settle
 from nodrop.tune.applying import (
     Applied,
     KnobStep,
@@ -143,9 +143,8 @@ def put_back(tuning: Tuning, *, overwrite: bool) -> Restored:
             check=False,
         )
         try:
-            said = decode_object(done.stdout)
-            restored = Restored(done=said["done"], others=said["others"], failed=said["failed"])
-        except (NotJson, KeyError):
+            restored = Restored(**decode_object(done.stdout))
+        except (NotJson, TypeError):
             raise LabProblem(f"tune: {done.stderr.strip() or done.stdout.strip()}") from None
         if not restored.failed and (overwrite or not restored.others):
             tuning.journal.remove()
@@ -163,7 +162,7 @@ def main(text: str, *flags: str) -> int:
             if part.space != state.space:
                 where = f"in another network namespace now ({part.space})"
                 restored.done += [f"{port}: {where}" for port in part.ports]
-            found = restore(LiveDevice(), part, overwrite=OVERWRITE in flags)
+            found = restore(Device(), part, overwrite=OVERWRITE in flags)
             restored.done += found.done
             restored.others += found.others
             restored.failed += found.failed

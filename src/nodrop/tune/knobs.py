@@ -1,22 +1,18 @@
-"""Every knob that nodrop knows, in the order in which they are set, and their page.
-
-`python -m nodrop.tune.knobs > docs/reference/knobs.md` writes the page.
-"""
+"""Every knob that nodrop knows, in the order in which they are set."""
 
 from __future__ import annotations
 
 import re
 import struct
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from nodrop.config.options import unknown_key
 from nodrop.config.units import cpu_mask, format_cpus, parse_cpus
 from nodrop.errors import BadInput
 from nodrop.testbed.labs.port_settings import FLOWS, HEAD, Raw
 from nodrop.tune.device import Edit, Knob
-from nodrop.tune.suricata_yaml import OF_SURICATA
+from nodrop.tune.suricata_yaml import OF_SURICATA, YamlKnob
 
 SURICATA_PAGE = "Suricata user guide, high performance configuration"
 KERNEL = "kernel: Documentation/networking/scaling.rst"
@@ -57,8 +53,7 @@ def _switched(number: int) -> str:
     return "on" if number else "off"
 
 
-def _switch(raw: Raw, value: str) -> Raw:
-    del raw
+def _switch(_: Raw, value: str) -> Raw:
     return {"off": "0", "on": "1"}[_one_of("on", "off")("", value)]
 
 
@@ -106,8 +101,7 @@ def _feature_shown(raw: Raw) -> str:
     return _switched(int(raw[1]))
 
 
-def _feature(raw: Raw, value: str) -> Raw:
-    del raw
+def _feature(_: Raw, value: str) -> Raw:
     return 2 * _switch("", value)
 
 
@@ -454,77 +448,22 @@ OF_HOST: tuple[Knob, ...] = (
     ),
 )  # fmt: skip
 KNOBS: tuple[Knob, ...] = (*PORT, *OF_HOST)
+AnyKnob = TypeVar("AnyKnob", Knob, YamlKnob)
 
 
-def find(name: str, knobs: Sequence[Knob] = KNOBS, *, value: str = "VALUE") -> Knob:
+def find(name: str, knobs: Sequence[AnyKnob], *, value: str = "VALUE") -> AnyKnob:
     """BadInput with the nearest name, of Suricata's knobs too."""
-    known = {knob.id: knob for knob in knobs}
-    of_suricata = [knob.id for knob in OF_SURICATA]
-    if name in of_suricata and name not in known:
+    known: dict[str, AnyKnob] = {knob.id: knob for knob in knobs}
+    if name in known:
+        return known[name]
+    of_suricata: list[str] = [knob.id for knob in OF_SURICATA]
+    if name in of_suricata:
         raise BadInput(
             f"{name}: is a knob of Suricata's yaml: `nodrop tune plan --config FILE {name}={value}`"
             f" shows the change, `nodrop tune prove {name}={value} TRACE` what it does"
         )
-    if name not in known:
-        near = unknown_key(name, [*known, *of_suricata])
-        near = near if "did you mean" in near else "; `nodrop tune plan` lists them"
-        raise BadInput(f"{name}: no such knob{near}")
-    return known[name]
-
-
-def page() -> str:
-    return "\n".join([*_lines(), *_suricata_lines()]) + "\n"
-
-
-def _lines() -> Iterator[str]:
-    yield "# Knobs of `nodrop tune`"
-    yield ""
-    yield (
-        "`python -m nodrop.tune.knobs` writes this page from the knobs in "
-        "`src/nodrop/tune/knobs.py`; edit those. nodrop sets knobs in this order, because one "
-        "further up may undo those further down. *Flaps*: on a hardware NIC the link goes down and "
-        "up. A plugin adds knobs by an entry point of the group `nodrop.knobs`, which names one "
-        "`Knob` or several. [How to use it](../how-to/tune.md)."
-    )
-    yield ""
-    columns = ("knob", "what it is", "values", "flaps", "why", "wrong when", "source", "by hand")
-    yield "| " + " | ".join(columns) + " |"
-    yield "|" + "---|" * len(columns)
-    for knob in KNOBS:
-        by_hand = knob.command.format(port="PORT", value="VALUE") or (
-            f"echo … > /{knob.at if knob.of_host else 'sys/class/net/PORT/' + _plain(knob.at)}"
-        )
-        row = (
-            f"**{knob.id}**",
-            knob.title,
-            knob.values,
-            "yes" if knob.flaps else "no",
-            knob.why,
-            knob.wrong_when,
-            knob.source,
-            f"`{by_hand}`",
-        )
-        yield "| " + " | ".join(words.replace("|", "\\|") for words in row) + " |"
-
-
-def _suricata_lines() -> Iterator[str]:
-    yield ""
-    yield "## Of Suricata"
-    yield (
-        "Values of its yaml: `nodrop tune plan --config suricata.yaml KNOB=VALUE` prints the "
-        "change, `--write` writes `suricata.yaml.nodrop` beside it. `nodrop tune prove` sets them "
-        "in the Suricata that it measures."
-    )
-    yield ""
-    yield "| knob | in the yaml | values | why | source |"
-    yield "|---|---|---|---|---|"
-    for knob in OF_SURICATA:
-        yield f"| **{knob.id}** | `{knob.path}` | {knob.values} | {knob.why} | {knob.source} |"
-
-
-def _plain(pattern: str) -> str:
-    return pattern.replace(r"\d+", "N")
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())
+    if name in (knob.id for knob in KNOBS):
+        raise BadInput(f"{name}: is no knob of Suricata's yaml: leave --config FILE out")
+    near = unknown_key(name, [*known, *of_suricata])
+    near = near if "did you mean" in near else "; `nodrop tune plan` lists them"
+    raise BadInput(f"{name}: no such knob{near}")

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import yaml
 
-from nodrop.config.options import unknown_key
 from nodrop.errors import BadInput
 
 NUMBER, SIZE, YES_NO = r"\d{1,10}", r"\d{1,10} ?([kmg]i?b)?", r"yes|no"
@@ -104,15 +103,6 @@ OF_SURICATA: tuple[YamlKnob, ...] = (
     YamlKnob(id="set-cpu-affinity", path="threading.set-cpu-affinity", takes=YES_NO,
              values="yes, no", why="workers stay on their CPUs", source="SEPTun"),
 )  # fmt: skip
-
-
-def find(name: str) -> YamlKnob:
-    """BadInput with the nearest name."""
-    known = {knob.id: knob for knob in OF_SURICATA}
-    if name not in known:
-        near = unknown_key(name, list(known))
-        raise BadInput(f"{name}: no knob of Suricata{near}")
-    return known[name]
 
 
 def checked(knob: YamlKnob, value: str) -> str:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nodrop.testbed.labs.port_settings import Piece
 from nodrop.tune.applying import State, apply, parse, plan, restore, snapshot
+from nodrop.tune.knobs import KNOBS
 from tests.unit.tune.simulated_port import PORT, Killed, SimulatedPort
 from tests.unit.tune.test_applying import _everything
 
@@ -41,7 +42,7 @@ def test_any_knobs_in_any_order_and_back_is_identity(orders: list[tuple[str, ...
     first = _everything(device)
     before: dict[Piece, str] = {}
     for words in orders:  # each is a command of its own
-        steps = plan(device, parse(words), [PORT])
+        steps = plan(device, parse(words, KNOBS), [PORT])
         before = {**snapshot(device, steps), **before}
         apply(device, steps)
     left = {one: raw for one in before if (raw := device.read(one)) is not None}
@@ -55,7 +56,7 @@ def test_any_knobs_in_any_order_and_back_is_identity(orders: list[tuple[str, ...
 def test_killed_anywhere_everything_comes_back(words: tuple[str, ...], point: float) -> None:
     device = SimulatedPort()
     first = _everything(device)
-    steps = plan(device, parse(words), [PORT])
+    steps = plan(device, parse(words, KNOBS), [PORT])
     state = State.of(State(space=0, ports={}, before=snapshot(device, steps)).text())
     twin = SimulatedPort()
     apply(twin, steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from nodrop.testbed.labs.port_settings import HOST, Piece, Raw, rank
+from nodrop.testbed.labs.port_settings import HOST, Device, Piece, Raw, rank
 
 PORT = "eth1"
 BUDGET = "proc/sys/net/core/netdev_budget"
@@ -16,8 +16,8 @@ class Killed(BaseException):
     """The death of the process, as by kill -9."""
 
 
-class SimulatedPort:
-    """A `Device`. A new number of channels resets the hash table, affinities and RPS; without sg
+class SimulatedPort(Device):
+    """A new number of channels resets the hash table, affinities and RPS; without sg
     there is no tso; rings are rounded to eights; the fourth coalescing word is never taken; without
     GRO there is no NAPI thread."""
 

@@ -10,7 +10,6 @@ import pytest
 from nodrop.errors import BadInput
 from nodrop.testbed.labs.port_settings import HOST, Piece, settle
 from nodrop.tune.applying import (
-    RefusedValue,
     State,
     apply,
     parse,
@@ -18,6 +17,7 @@ from nodrop.tune.applying import (
     restore,
     snapshot,
 )
+from nodrop.tune.knobs import KNOBS
 from nodrop.untrusted.json_text import NotJson
 from tests.unit.tune.simulated_port import BUDGET, PORT, SimulatedPort
 
@@ -28,7 +28,9 @@ def _everything(device: SimulatedPort) -> tuple[dict[str, str], dict[str, str]]:
 
 def test_what_was_accepted_and_ignored_is_said() -> None:
     device = SimulatedPort()
-    steps = plan(device, parse(["adaptive-rx=on", "rx-ring=79", "gro=off", "mtu=1500"]), [PORT])
+    steps = plan(
+        device, parse(["adaptive-rx=on", "rx-ring=79", "gro=off", "mtu=1500"], KNOBS), [PORT]
+    )
     said = {done.step.knob.id: (done.verdict, done.found) for done in apply(device, steps).done}
     assert said == {
         "adaptive-rx": ("accepted and ignored", "off"),
@@ -40,7 +42,9 @@ def test_what_was_accepted_and_ignored_is_said() -> None:
 
 def test_what_changes_along_is_said_and_the_order_is_that_of_writing() -> None:
     device = SimulatedPort()
-    steps = plan(device, parse(["rps=0", "netdev-budget=600", "channels=2", "sg=off"]), [PORT])
+    steps = plan(
+        device, parse(["rps=0", "netdev-budget=600", "channels=2", "sg=off"], KNOBS), [PORT]
+    )
     assert [step.knob.id for step in steps] == ["channels", "sg", "rps", "netdev-budget"]
     assert [step.flaps for step in steps] == [True, False, False, False]
     along = apply(device, steps).along
@@ -53,9 +57,9 @@ def test_what_changes_along_is_said_and_the_order_is_that_of_writing() -> None:
 
 def test_a_user_without_rights_is_told_which_and_nothing_is_changed() -> None:
     device = SimulatedPort()
-    steps = plan(device, parse(["mtu=9000"]), [PORT])
+    steps = plan(device, parse(["mtu=9000"], KNOBS), [PORT])
     device.refuses, device.refusal = "mtu", PermissionError(1, "Operation not permitted")
-    with pytest.raises(RefusedValue, match=r"mtu.*CAP_NET_ADMIN"):
+    with pytest.raises(BadInput, match=r"mtu.*CAP_NET_ADMIN"):
         apply(device, steps)
 
 
@@ -64,9 +68,9 @@ def test_a_refusal_leaves_nothing_behind(refused: str) -> None:
     device = SimulatedPort()
     first = _everything(device)
     device.refuses = refused
-    steps = plan(device, parse(["gro=off", "mtu=9000", "rps=1", "rx-ring=512"]), [PORT])
+    steps = plan(device, parse(["gro=off", "mtu=9000", "rps=1", "rx-ring=512"], KNOBS), [PORT])
     before = snapshot(device, steps)
-    with pytest.raises(RefusedValue, match="Invalid argument"):
+    with pytest.raises(BadInput, match="Invalid argument"):
         apply(device, steps)
     device.refuses = None
     assert settle(device, before) == {}
@@ -88,7 +92,7 @@ def test_what_somebody_else_changed_stays_and_is_said(
 
     def tuned() -> tuple[SimulatedPort, State]:
         device = SimulatedPort()
-        steps = plan(device, parse(asked), [PORT])
+        steps = plan(device, parse(asked, KNOBS), [PORT])
         before = snapshot(device, steps)
         apply(device, steps)
         left = snapshot(device, steps)
@@ -134,14 +138,17 @@ def test_bad_input_is_one_line_and_touches_nothing(words: str, said: str) -> Non
     device = SimulatedPort()
     first = _everything(device)
     with pytest.raises(BadInput) as error:
-        plan(device, parse([words]), [PORT])
+        plan(device, parse([words], KNOBS), [PORT])
     assert error.value.message.startswith(said)
     assert _everything(device) == first
 
 
 def test_numbers_stand_where_ethtool_has_them() -> None:
     device = SimulatedPort()
-    apply(device, plan(device, parse(["rx-ring=512", "rx-usecs=100", "rss-key=symmetric"]), [PORT]))
+    apply(
+        device,
+        plan(device, parse(["rx-ring=512", "rx-usecs=100", "rss-key=symmetric"], KNOBS), [PORT]),
+    )
     assert struct.unpack("=9I", bytes.fromhex(device.state["rings"]))[5] == 512
     assert struct.unpack("=23I", bytes.fromhex(device.state["coalesce"]))[1] == 100
     assert bytes.fromhex(device.state["rss"])[-6:] == b"\x6d\x5a" * 3

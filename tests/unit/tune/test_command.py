@@ -23,7 +23,7 @@ from nodrop.measure.plan import make_plan
 from nodrop.report.story import read_story
 from nodrop.report.write import page
 from nodrop.tune.applying import apply, asked, parse, plan
-from nodrop.tune.knobs import find
+from nodrop.tune.knobs import KNOBS, find
 from tests.unit.tune.simulated_port import PORT, SimulatedPort
 
 TRACE = "make:demo"
@@ -138,7 +138,7 @@ def test_a_package_adds_knobs_of_files_that_nodrop_puts_back(
     at: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = ModuleType("somebodys_knobs")
-    theirs = replace(find("stat-interval"), id="their-interval", at=at)
+    theirs = replace(find("stat-interval", KNOBS), id="their-interval", at=at)
     module.KNOBS = (theirs,)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     entry = metadata.EntryPoint(name="theirs", value="somebodys_knobs:KNOBS", group="nodrop.knobs")
@@ -247,7 +247,7 @@ def test_a_value_that_was_there_already_is_no_change(
 ) -> None:
     """Seen: "1500, as it was", then "`nodrop tune restore` puts it back"."""
     device = SimulatedPort()
-    _say_applied(apply(device, plan(device, parse([word]), [PORT])))
+    _say_applied(apply(device, plan(device, parse([word], KNOBS), [PORT])))
     said = capsys.readouterr().out
     assert ("already 1500; nothing changed" in said) is not changes
     assert ("puts it back" in said) is changes

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.tune.knobs import KNOBS, find, page
+from nodrop.tune.knobs import KNOBS, find
+from tools import knobs as knobs_page
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ from nodrop.tune.knobs import KNOBS, find, page
 def test_a_mask_is_as_wide_as_the_kernel_shows_it(
     raw: str, value: str, written: str, shown: str
 ) -> None:
-    knob = find("rps")
+    knob = find("rps", KNOBS)
     assert knob.edit(raw, value) == written
     assert knob.show(written) == shown
 
@@ -35,4 +36,4 @@ def test_every_knob_is_whole_and_its_name_is_its_own() -> None:
 
 def test_the_page_of_the_docs_is_the_one_of_the_knobs() -> None:
     docs = Path(__file__).parents[3] / "docs/reference/knobs.md"
-    assert docs.read_text() == page()
+    assert docs.read_text() == knobs_page.page()

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from nodrop.errors import BadInput
-from nodrop.tune.suricata_yaml import OF_SURICATA, find, patched
+from nodrop.tune.knobs import find
+from nodrop.tune.suricata_yaml import OF_SURICATA, patched
 
 TEXT = """\
 %YAML 1.1
@@ -46,7 +47,7 @@ stream:
 def test_one_value_is_put_in_and_nothing_else(
     knob: str, value: str, port: str, old: str, new: str
 ) -> None:
-    found = patched(TEXT, [(find(knob), value)], port=port, file="x.yaml")
+    found = patched(TEXT, [(find(knob, OF_SURICATA), value)], port=port, file="x.yaml")
     assert found == TEXT.replace(old, new, 1)
     yaml.safe_load(found)
 
@@ -63,16 +64,18 @@ def test_one_value_is_put_in_and_nothing_else(
 )
 def test_what_has_no_place_is_refused(knob: str, value: str, port: str, said: str) -> None:
     with pytest.raises(BadInput) as error:
-        patched(TEXT, [(find(knob), value)], port=port, file="x.yaml")
+        patched(TEXT, [(find(knob, OF_SURICATA), value)], port=port, file="x.yaml")
     assert error.value.message.startswith(said)
 
 
 def test_several_values_at_once_and_names_of_their_own() -> None:
-    asked = [(find(name), value) for name, value in (("threads", "2"), ("ring-size", "5"))]
+    asked = [
+        (find(name, OF_SURICATA), value) for name, value in (("threads", "2"), ("ring-size", "5"))
+    ]
     said = yaml.safe_load(patched(TEXT, asked, port="eth1", file="x"))
     assert said["af-packet"][0] == {
         "interface": "eth1", "threads": 2, "ring-size": 5, "block-timeout": None
     }  # fmt: skip
     assert len({knob.id for knob in OF_SURICATA}) == len(OF_SURICATA)
-    with pytest.raises(BadInput, match=r"rng-size: no knob of Suricata; did you mean ring-size\?"):
-        find("rng-size")
+    with pytest.raises(BadInput, match=r"rng-size: no such knob; did you mean ring-size\?"):
+        find("rng-size", OF_SURICATA)

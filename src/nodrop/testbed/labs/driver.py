@@ -16,7 +16,7 @@ from nodrop.errors import LabProblem
 from nodrop.testbed.hosts.api import LabPort, UndoAction, UndoJournal
 from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.labs.nic import ONCE_BACK, ipv6_off, must, set_ipv6_off
-from nodrop.testbed.labs.port_settings import LiveDevice, Piece, flow_rules, of_driver, settle
+from nodrop.testbed.labs.port_settings import Device, Piece, flow_rules, of_driver, settle
 
 NICS, MODULES = Path("/sys/class/net"), Path("/sys/module")
 LOAD_TIMEOUT_S = 30.0
@@ -104,7 +104,7 @@ def bring_back(port: str, module: str, mtu: str, before: str, ipv6: str) -> None
     if not any((NICS / port).exists() for _ in looks(BACK_TIMEOUT_S)):
         raise LabProblem(f"{port} is not back {BACK_TIMEOUT_S:g} s after {module} was loaded")
     must(["ip", "link", "set", port, "mtu", mtu])
-    live, words = LiveDevice(), (word.partition("=") for word in before.split())
+    live, words = Device(), (word.partition("=") for word in before.split())
     goal = {Piece(port, name): raw for name, _, raw in words}
     settle(live, goal)
     set_ipv6_off(port, ipv6)
@@ -119,7 +119,7 @@ def bring_back(port: str, module: str, mtu: str, before: str, ipv6: str) -> None
 
 def settings(port: str) -> str:
     """`rings=10000000… feature/rx-gro=11 …`: all that its driver keeps and could be set."""
-    live = LiveDevice()
+    live = Device()
     said = ((name, live.read(Piece(port, name))) for name in of_driver(port))
     return " ".join(f"{name}={raw}" for name, raw in said if raw is not None)
 

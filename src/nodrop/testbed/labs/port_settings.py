@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from nodrop.config.options import unknown_key
 from nodrop.errors import BadInput
@@ -34,33 +34,6 @@ class Piece:
 
     def __str__(self) -> str:
         return f"{self.port} {self.name}".strip()
-
-
-class Device(Protocol):
-    """Ports and host that are tuned: the kernel, or a simulated one."""
-
-    def pieces(self, port: str) -> Sequence[Piece]:
-        """Pieces of a port that can be read, in the order in which they must be written. BadInput
-        if there is no such port."""
-        ...
-
-    def host_pieces(self, pattern: str) -> Sequence[Piece]:
-        """Files of the host that match, below /."""
-        ...
-
-    def driver(self, port: str) -> str: ...
-
-    def read(self, piece: Piece) -> Raw | None:
-        """None if there is no such thing."""
-        ...
-
-    def write(self, piece: Piece, raw: Raw) -> None:
-        """OSError if it is refused."""
-        ...
-
-    def flaps(self, port: str) -> int | None:
-        """How often the link went up or down since the port is there."""
-        ...
 
 
 STRUCTS = {
@@ -131,15 +104,18 @@ def rank(piece: Piece) -> int:
     return next((n for n, one in enumerate(RANKS) if re.fullmatch(one, piece.name)), len(RANKS))
 
 
-class LiveDevice:
-    """A `Device`: the network namespace of this thread."""
+class Device:
+    """Ports and host that are tuned: those in the network namespace of this thread."""
 
     def pieces(self, port: str) -> Sequence[Piece]:
+        """Pieces of a port that can be read, in the order in which they must be written. BadInput
+        if there is no such port."""
         must_be_there(port)
         named = [Piece(port, name) for name in (*of_driver(port), *FILES, *_of_queues(port))]
         return sorted((one for one in named if self.read(one) is not None), key=rank)
 
     def host_pieces(self, pattern: str) -> Sequence[Piece]:
+        """Files of the host that match, below /."""
         found = sorted(str(one.relative_to("/")) for one in Path("/").glob(pattern))
         return [Piece(HOST, name) for name in found if _text(name) is not None]
 
@@ -148,10 +124,12 @@ class LiveDevice:
         return (_word(said[4:36]) if said else "") or "unknown driver"
 
     def flaps(self, port: str) -> int | None:
+        """How often the link went up or down since the port is there."""
         said = (_text(f"sys/class/net/{port}/carrier_changes") or "").strip()
         return int(said) if said.isdecimal() else None
 
     def read(self, piece: Piece) -> Raw | None:
+        """None if there is no such thing."""
         port, name = piece.port, piece.name
         if port == HOST or FILE.fullmatch(name):
             said = _text(path_of(piece))
@@ -164,6 +142,7 @@ class LiveDevice:
         return None if answer is None else answer.hex()
 
     def write(self, piece: Piece, raw: Raw) -> None:
+        """OSError if it is refused."""
         port, name = piece.port, piece.name
         if port == HOST or FILE.fullmatch(name):
             (Path("/") / path_of(piece)).write_text(raw)
