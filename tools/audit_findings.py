@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from nodrop.audit.audit_answer import KINDS
+from nodrop.audit.kinds import KINDS
 
 
 def page() -> str:

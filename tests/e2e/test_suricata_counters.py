@@ -12,13 +12,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from nodrop.audit.audit_answer import findings
+from nodrop.audit.audit_answer import FindingAnswer, findings
 from nodrop.audit.reading import judged, look
-from nodrop.audit.world import AuditFinding
 from nodrop.drops.places import ANALYSIS, PlaceTotal
 from nodrop.drops.watching import Watch
 from nodrop.protocol import Captures
-from nodrop.sensor.suricata_counters import matches, suricata_counters
+from nodrop.sensor.suricata_counters import LossCounter, loss_counters, matches, table
 from nodrop.testbed.hosts.control_groups import SocketLooks
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import find_node_binary
@@ -50,7 +49,7 @@ class Reached:
     memcaps: Mapping[str, str]
     rows: Sequence[PlaceTotal]
     """Places of `nodrop drops`."""
-    findings: Sequence[AuditFinding]
+    findings: Sequence[FindingAnswer]
     """Findings of `nodrop audit` about it."""
 
 
@@ -84,7 +83,7 @@ def reached(bits: Bits, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Re
                     interval = watch.look(seen := looks())
                     assert interval is not None
                     rows = [one for one in interval.rows if one.loss.place == ANALYSIS]
-            mine = [one for one in findings(judged(look(here))) if f"pid {pid}" in one.seen.where]
+            mine = [one for one in findings(judged(look(here))) if f"pid {pid}" in one.where]
             version = int(str(running.facts()["version"]).partition(".")[0])
     (suricata,) = (one["suricata"] for one in seen["programs"].values())
     assert suricata
@@ -97,24 +96,28 @@ def reached(bits: Bits, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Re
     )
 
 
+def has(version: int, row: LossCounter) -> bool:
+    return (row.since or 0) <= version <= (row.until or version)
+
+
 def test_each_counter_of_the_table_is_there_and_each_that_sounds_like_loss_is_in_it(
     reached: Reached,
 ) -> None:
-    table, names = suricata_counters(), [*reached.counters]
-    wanted = [row for row in table.lost if row.of(reached.version)]
+    names = [*reached.counters]
+    wanted = [row for row in loss_counters() if has(reached.version, row)]
     absent = [r.counter for r in wanted if not any(matches(r.counter, name) for name in names)]
     assert absent == []
-    known = [row.counter for row in table.lost]
-    known += [counter for each in table.no_loss for counter in each.counters]
+    known = [row.counter for row in loss_counters()]
+    known += [counter for each in table()["no_loss"] for counter in each["counters"]]
     sounding = [name for name in names if SOUNDS_LIKE_LOSS.search(name)]
     assert len(sounding) > 100
     assert [n for n in sounding if not any(matches(one, n) for one in known)] == []
-    others = [row.counter for row in table.lost if not row.of(reached.version)]
+    others = [row.counter for row in loss_counters() if not has(reached.version, row)]
     assert [one for one in others if one in names] == []
 
 
 def test_each_memcap_of_the_table_can_be_set(reached: Reached) -> None:
-    named = {row.memcap for row in suricata_counters().lost if row.memcap}
+    named = {row.memcap for row in loss_counters() if row.memcap}
     if reached.version < 8:
         named.remove("ftp")
     assert named <= set(reached.memcaps)
@@ -125,7 +128,7 @@ def test_sessions_that_find_no_memory_are_said_by_drops_and_by_audit(reached: Re
     (row,) = [one for one in reached.rows if one.loss.counter == "http.memcap"]
     assert 0 < row.total <= times
     assert 'memcap-set applayer-proto-http 8kb"' in row.loss.do
-    said = [one.seen for one in reached.findings if one.kind.id == "memcap-reached"]
+    said = [one for one in reached.findings if one.id == "memcap-reached"]
     (one,) = [each for each in said if "http.memcap" in each.read[0].value]
     assert "app-layer.protocols.http.memcap" in one.change
     assert {each.read[0].value.split()[0] for each in said} == {

@@ -19,9 +19,9 @@ import pytest
 from nodrop.audit.audit_answer import findings
 from nodrop.audit.reading import here, judged, look, peer_of
 from nodrop.audit.real_flows import watched
-from nodrop.audit.symmetry import Met
 from nodrop.audit.world import JudgedSnapshot
-from nodrop.sensor.snapshot import HASH, QUEUE, Feature
+from nodrop.protocol import FlowsMet
+from nodrop.sensor.snapshot import HASH, QUEUE
 from nodrop.testbed.hosts.control_groups import SocketLooks
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import find_node_binary
@@ -63,11 +63,11 @@ def test_an_audit_sees_a_port_in_a_foreign_namespace_and_changes_nothing() -> No
 
     port = next(p for p in world.ports for s in world.listening(p) if s.pid == pid)
     assert (port.name, port.mtu, port.driver) == ("drx", 9000, "veth")
-    assert port.features["rx-gro"] == Feature(on=True, fixed=False)
+    assert port.features["rx-gro"] == {"on": True, "fixed": False}
     rings = [one for one in world.listening(port) if one.pid == pid]
     assert [(s.version, s.blocks, s.retire_ms, s.fanout_id, s.fanout_type, s.filtered)
             for s in rings] == 2 * [(3, 13, 10, 7, HASH, False)]  # fmt: skip
-    said = {one.kind.id: one.seen for one in findings(world) if "drx" in one.seen.where}
+    said = {one.id: one for one in findings(world) if "drx" in one.where}
     assert said["ring-tolerance"].says.startswith("its ring holds 130 ms")
     enter = f"nsenter -t {pid} -n "
     assert said["merged-frames"].change == f"{enter}ethtool -K drx gro off"
@@ -128,7 +128,7 @@ def test_the_node_sees_which_flows_meet_and_which_come_one_way() -> None:
             sender.stdin.close()
     ((dealt,),) = found.dealt.values()
     assert (dealt.kind, dealt.members) == (QUEUE, 4)
-    assert dealt.met == {"tcp4": Met(seen=40, flows=30, together=30)}
+    assert dealt.met == {"tcp4": FlowsMet(seen=40, flows=30, together=30)}
 
 
 @pytest.mark.usefixtures("real_root")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.sensor.suricata_counters import suricata_counters
+from nodrop.sensor.suricata_counters import loss_counters
 
 ROOT = Path(__file__).parents[2]
 IMPORT = re.compile(r"^ *from (nodrop[\w.]*) import (\([^)]*\)|.*)$", re.MULTILINE)
@@ -120,7 +120,7 @@ def test_a_second_table_of_words_is_found() -> None:
 
 def test_a_counter_of_suricata_is_named_in_its_table_alone() -> None:
     """A setting may have the name of a counter (flow.memcap)."""
-    lost = suricata_counters().lost
+    lost = loss_counters()
     names = {row.counter for row in lost if "*" not in row.counter} - {row.setting for row in lost}
     assert len(names) > 20
     texts = modules(ROOT / "src/nodrop")

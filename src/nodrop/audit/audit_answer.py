@@ -1,64 +1,27 @@
-"""Every kind of finding, by likely effect, and the answer of `nodrop audit --json`, or as SARIF."""
+"""Answer of `nodrop audit`, as `--json` has it, or as SARIF."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from nodrop import __version__
-from nodrop.audit import capture_kinds as capture
-from nodrop.audit import port_kinds as port
-from nodrop.audit import reading
-from nodrop.audit import spread_kinds as spread
-from nodrop.audit.port_kinds import not_parted
+from nodrop.audit import capture_kinds, port_kinds, reading, spread_kinds
+from nodrop.audit.host_role import HostRole
+from nodrop.audit.kinds import KINDS, Kind
 from nodrop.audit.real_flows import watched
-from nodrop.audit.world import AuditFinding, Costs, JudgedSnapshot, Kind, PortRole
+from nodrop.audit.world import JudgedSnapshot, Look, Read
 from nodrop.exit_codes import ANSWERED, FAULTS_SEEN, NO_ANSWER
 from nodrop.ledger.quantities import NotNegative
 from nodrop.results.records import Model
-from nodrop.sensor.snapshot import Missing
+from nodrop.sensor.snapshot import Missing, ShownSetting
 from nodrop.testbed.hosts.api import Host
 
-"""Exit codes: there are findings; there are none, and something could not be read."""
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-
-KINDS: tuple[Kind, ...] = (
-    *capture.FIRST,
-    *port.FIRST,
-    *spread.FLOWS,
-    *spread.INTERRUPTS,
-    *port.MIDDLE,
-    *capture.MIDDLE,
-    *port.LATER,
-    *capture.ANALYSIS,
-    *port.SENDING,
-    *capture.SECONDS,
-    *spread.PLACES,
-    *capture.NOTES,
-    *port.NOTES,
-)
-
-
-def findings(world: JudgedSnapshot) -> tuple[AuditFinding, ...]:
-    return tuple(
-        AuditFinding(kind=kind, seen=seen)
-        for kind in KINDS
-        if world.role in kind.roles
-        for seen in kind.look(world)
-    )
-
-
-def is_note(kind: Kind) -> bool:
-    return kind.costs is Costs.NOTHING
-
-
-class Evidence(Model):
-    value: str
-    at: str
-    """The file or the question where it was read."""
+LOOKS: Mapping[str, Look] = {**capture_kinds.LOOKS, **port_kinds.LOOKS, **spread_kinds.LOOKS}
 
 
 class FindingAnswer(Model):
@@ -69,22 +32,11 @@ class FindingAnswer(Model):
     costs: str
     where: str
     says: str
-    read: list[Evidence]
+    read: list[Read]
     why: str
     source: str
     not_when: str
     change: str
-
-
-class MissingAnswer(Model):
-    what: str
-    needs: str
-
-
-class ValueAnswer(Model):
-    what: str
-    value: str
-    at: str
 
 
 class AuditAnswer(Model):
@@ -94,9 +46,9 @@ class AuditAnswer(Model):
     """Ports that were judged."""
     findings: list[FindingAnswer]
     """Findings, those of the largest likely effect first."""
-    missing: list[MissingAnswer]
+    missing: list[Missing]
     """Sources that could not be read, each with the right that it needs."""
-    values: list[ValueAnswer]
+    values: list[ShownSetting]
     """Settings that are shown and not judged."""
     took_s: NotNegative
     exit_code: int
@@ -105,7 +57,7 @@ class AuditAnswer(Model):
 def audited(
     host: Host,
     *,
-    role: PortRole,
+    role: HostRole,
     config: Path | None,
     ports: Sequence[str],
     watch_s: float | None,
@@ -121,41 +73,54 @@ def audited(
 
 
 def answer(world: JudgedSnapshot, *, took_s: float) -> AuditAnswer:
-    found = findings(world)
-    missing = (*world.missing, *not_parted(world), *capture.not_counted(world))
+    found = [*findings(world)]
+    parted = port_kinds.not_parted(world)
+    missing = [*world.missing, *parted, *capture_kinds.not_counted(world)]
+    cannot_tell = NO_ANSWER if missing else ANSWERED
     return AuditAnswer(
         format=1,
         role=str(world.role),
         ports=[port.where for port in world.ports],
-        findings=[_finding(one) for one in found],
-        missing=[MissingAnswer(what=one.what, needs=one.needs) for one in missing],
-        values=[ValueAnswer(what=one.what, value=one.value, at=one.at) for one in world.values],
+        findings=found,
+        missing=missing,
+        values=[*world.values],
         took_s=round(took_s, 3),
-        exit_code=_exit_code(found, missing),
+        exit_code=cannot_tell if all(one.note for one in found) else FAULTS_SEEN,
     )
 
 
-def _exit_code(found: Sequence[AuditFinding], missing: Sequence[Missing]) -> int:
-    if any(not is_note(one.kind) for one in found):
-        return FAULTS_SEEN
-    return NO_ANSWER if missing else ANSWERED
+def findings(world: JudgedSnapshot) -> Iterator[FindingAnswer]:
+    for kind in KINDS:
+        for where, *subject in _subjects(world, kind) if world.role in kind.roles else ():
+            for seen in LOOKS[kind.id](world, *subject):
+                yield FindingAnswer(
+                    id=kind.id,
+                    title=kind.title,
+                    note=kind.note,
+                    costs=str(kind.costs),
+                    where=seen.where or where,
+                    says=seen.says,
+                    read=[*seen.read],
+                    why=kind.why,
+                    source=kind.source,
+                    not_when=kind.not_when,
+                    change=seen.change,
+                )
 
 
-def _finding(found: AuditFinding) -> FindingAnswer:
-    kind, seen = found.kind, found.seen
-    return FindingAnswer(
-        id=kind.id,
-        title=kind.title,
-        note=is_note(kind),
-        costs=str(kind.costs),
-        where=seen.where,
-        says=seen.says,
-        read=[Evidence(value=one.value, at=one.at) for one in seen.read],
-        why=kind.why,
-        source=kind.source,
-        not_when=kind.not_when,
-        change=seen.change,
-    )
+def _subjects(world: JudgedSnapshot, kind: Kind) -> Iterable[tuple[Any, ...]]:
+    """Names of the subjects that a kind judges, each with the subject."""
+    match kind.judges:
+        case "host":
+            return [("",)]
+        case "ports":
+            return [(port.where, port) for port in world.ports]
+        case "captured ports":
+            return [(port.where, port) for port in world.captured()]
+        case "captures":
+            return [(one.where, one) for one in world.captures()]
+        case "programs":
+            return [(str(program), program) for program in world.programs]
 
 
 def sarif(found: AuditAnswer) -> str:

@@ -7,23 +7,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from nodrop.audit.world import (
-    Costs,
-    FindingEvidence,
-    JudgedSnapshot,
-    Kind,
-    PortRole,
-    Read,
-    Settings,
-    matters,
-    share,
-)
+from nodrop.answer.finding import WORDS
+from nodrop.audit.host_role import HostRole
+from nodrop.audit.world import FindingEvidence, JudgedSnapshot, Look, Read, matters, share
 from nodrop.config.units import count_of, format_cpus
-from nodrop.sensor.blind import BLIND
 from nodrop.sensor.slots import bridged_ms, slot_needed
-from nodrop.sensor.snapshot import FANOUT, QUEUE, CapturingProgram, Missing, SnapshotPort, Socket
+from nodrop.sensor.snapshot import (
+    FANOUT,
+    QUEUE,
+    Capture,
+    CapturingProgram,
+    Missing,
+    SnapshotPort,
+    Socket,
+)
 from nodrop.sensor.suricata_counters import lost_analysis
 
 STALL_MS = 200
@@ -32,29 +30,27 @@ MEMORY_SHARE = 4
 """Rings that take more than one part in so many of the memory."""
 MIB = 1 << 20
 DIAG = "packet_diag (ss -0 -e)"
-TUNING = "nodrop: stalls of 0.2, 0.4 and 0.8 s at 600 packets/s, Suricata 7.0.10"
 SEVERAL_PROCESSES = ("zeek", "bro")
 """Programs that share a fanout group among processes on purpose."""
 
 
-def _short_rings(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for port, program, held in world.captures():
-        bridged = ((bridged_ms(one.version, one.blocks, one.retire_ms), one) for one in held)
-        known = [(ms, one) for ms, one in bridged if ms is not None]
-        shortest_ms, one = min(known, key=lambda pair: pair[0], default=(STALL_MS, held[0]))
-        if shortest_ms < STALL_MS:
-            yield FindingEvidence(
-                where=f"{program}, {port}",
-                says=f"its ring holds {shortest_ms} ms, however few packets come",
-                read=(
-                    Read(f"{one.blocks} blocks, {one.retire_ms} ms each", DIAG),
-                    Read(f"{one.ring_bytes / MIB:.1f} MiB a socket", DIAG),
-                ),
-                change=(
-                    f"suricata.yaml, af-packet, interface {port}: block-timeout: 100, "
-                    "ring-size: 100000, block-size: 1048576; then restart it"
-                ),
-            )
+def _short_rings(_: JudgedSnapshot, capture: Capture) -> Iterator[FindingEvidence]:
+    port, held = capture.port, capture.sockets
+    bridged = ((bridged_ms(one.version, one.blocks, one.retire_ms), one) for one in held)
+    known = [(ms, one) for ms, one in bridged if ms is not None]
+    shortest_ms, one = min(known, key=lambda pair: pair[0], default=(STALL_MS, held[0]))
+    if shortest_ms < STALL_MS:
+        yield FindingEvidence(
+            says=f"its ring holds {shortest_ms} ms, however few packets come",
+            read=(
+                Read(f"{one.blocks} blocks, {one.retire_ms} ms each", DIAG),
+                Read(f"{one.ring_bytes / MIB:.1f} MiB a socket", DIAG),
+            ),
+            change=(
+                f"suricata.yaml, af-packet, interface {port}: block-timeout: 100, "
+                "ring-size: 100000, block-size: 1048576; then restart it"
+            ),
+        )
 
 
 def _clashes(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
@@ -103,7 +99,7 @@ def _clashes(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
             )
     for settings in world.configurations:
         taken: dict[str, str] = {}
-        for entry in entries(settings):
+        for entry in settings.entries("af-packet"):
             cluster, name = str(entry.get("cluster-id", "")), str(entry.get("interface", ""))
             if cluster and taken.get(cluster, name) != name and name != "default":
                 yield FindingEvidence(
@@ -117,172 +113,148 @@ def _clashes(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
                 taken.setdefault(cluster, name)
 
 
-def entries(settings: Settings) -> list[Mapping[str, Any]]:
-    found = settings.document.get("af-packet")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-
-
-def entry_of(
-    world: JudgedSnapshot, program: CapturingProgram, port: SnapshotPort
-) -> Mapping[str, Any]:
-    """Settings of a port; empty if they are not known."""
-    settings = world.settings.get(program.pid)
-    for entry in entries(settings) if settings else ():
-        if entry.get("interface") == port.name:
-            return entry
-    return {}
-
-
 def _wants(world: JudgedSnapshot, program: CapturingProgram, port: SnapshotPort) -> int:
     """Threads that the file asks for; 0: as many as there are CPUs, or not known."""
-    said = str(entry_of(world, program, port).get("threads", ""))
+    settings = world.settings.get(program.pid)
+    entries = settings.entries("af-packet") if settings else ()
+    said = next(
+        (str(one.get("threads")) for one in entries if one.get("interface") == port.name), ""
+    )
     return int(said) if said.isdecimal() else 0
 
 
-def _seconds(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for port in world.ports:
-        takers = [program for at, program, _ in world.captures() if at is port]
-        main = [program for program in takers if program.suricata] or takers
-        first = main[0].pid if main and world.role is PortRole.SENSOR else None
-        groups = {one.fanout_id for one in world.listening(port) if one.pid == first} - {None}
-        for one in world.listening(port):
-            if world.role is PortRole.SENSOR and one.pid in (first, None):
-                continue
-            if one.fanout_id in groups:  # it takes a part away: fanout-clash
-                continue
-            if one.filtered is not False or (first is None and world.role is PortRole.SENSOR):
-                continue
-            same = [s for s in world.listening(port) if s.pid == one.pid]
-            if one is not same[0] and one.pid is not None:
-                continue
-            end = f"end it (kill {one.pid}), or give it a filter" if one.pid else "end it"
-            every = "" if one.index else ", and each packet of every other port"
-            yield FindingEvidence(
-                where=port.where,
-                says=f"{one.owner} takes each packet as well{every}",
-                read=(Read(f"inode {one.inode}, no filter", DIAG),),
-                change=end,
-            )
-
-
-def _readers(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for port, program, held in world.captures():
-        members = [one for one in held if one.fanout_type == QUEUE]
-        queues, readers = port.queues, len(members)
-        if not readers or not queues or queues % readers == 0:
+def _seconds(world: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvidence]:
+    takers = [program for at, program, _ in world.captures() if at is port]
+    main = [program for program in takers if program.suricata] or takers
+    first = main[0].pid if main and world.role is HostRole.SENSOR else None
+    groups = {one.fanout_id for one in world.listening(port) if one.pid == first} - {None}
+    for one in world.listening(port):
+        if world.role is HostRole.SENSOR and one.pid in (first, None):
             continue
-        idle = readers - queues
-        says = (
-            f"{count_of(readers, 'reader')} for {count_of(queues, 'queue')}: {idle} get no packet"
-            if idle > 0
-            else f"{queues} queues for {readers} readers: {queues % readers} of them have one "
-            "queue more"
-        )
+        if one.fanout_id in groups:  # it takes a part away: fanout-clash
+            continue
+        if one.filtered is not False or (first is None and world.role is HostRole.SENSOR):
+            continue
+        same = [s for s in world.listening(port) if s.pid == one.pid]
+        if one is not same[0] and one.pid is not None:
+            continue
+        end = f"end it (kill {one.pid}), or give it a filter" if one.pid else "end it"
+        every = "" if one.index else ", and each packet of every other port"
         yield FindingEvidence(
-            where=f"{program}, {port}",
-            says=says,
-            read=(
-                Read(f"{readers} sockets of a group of type {FANOUT[QUEUE]}", DIAG),
-                Read(count_of(queues, "receive queue"), port.files("queues")),
-            ),
-            change=f"{port.with_queues(readers)}; or suricata.yaml: threads: {queues}",
+            says=f"{one.owner} takes each packet as well{every}",
+            read=(Read(f"inode {one.inode}, no filter", DIAG),),
+            change=end,
         )
+
+
+def _readers(_: JudgedSnapshot, capture: Capture) -> Iterator[FindingEvidence]:
+    port, held = capture.port, capture.sockets
+    members = [one for one in held if one.fanout_type == QUEUE]
+    queues, readers = port.queues, len(members)
+    if not readers or not queues or queues % readers == 0:
+        return
+    idle = readers - queues
+    says = (
+        f"{count_of(readers, 'reader')} for {count_of(queues, 'queue')}: {idle} get no packet"
+        if idle > 0
+        else f"{queues} queues for {readers} readers: {queues % readers} of them have one "
+        "queue more"
+    )
+    yield FindingEvidence(
+        says=says,
+        read=(
+            Read(f"{readers} sockets of a group of type {FANOUT[QUEUE]}", DIAG),
+            Read(count_of(queues, "receive queue"), port.files("queues")),
+        ),
+        change=f"{port.with_queues(readers)}; or suricata.yaml: threads: {queues}",
+    )
 
 
 def _cpus(program: CapturingProgram) -> set[int]:
     """CPUs that its capture threads may use."""
-    return {cpu for thread in program.capturing for cpu in thread.allowed}
+    return {cpu for thread in program.capturing for cpu in thread["allowed"]}
 
 
 def _allowed(program: CapturingProgram, cpus: Iterable[int]) -> Read:
     return Read(f"Cpus_allowed_list {format_cpus(cpus)}", f"/proc/{program.pid}/task/*/status")
 
 
-def _crowded(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for program in world.programs:
-        workers, cpus = program.capturing, _cpus(program)
-        if workers and len(workers) > len(cpus):
-            yield FindingEvidence(
-                where=str(program),
-                says=f"{count_of(len(workers), 'capture thread')} on {count_of(len(cpus), 'CPU')}",
-                read=(_allowed(program, cpus),),
-                change=f"suricata.yaml, af-packet: threads: {len(cpus)}; or threading: "
-                "set-cpu-affinity: yes with worker-cpu-set on more CPUs",
-            )
-        pinned = Counter(thread.allowed for thread in workers if len(thread.allowed) == 1)
-        for (cpu,), number in pinned.items():
-            if number > 1 and len(workers) <= len(cpus):
-                yield FindingEvidence(
-                    where=str(program),
-                    says=f"{number} capture threads are pinned to CPU {cpu}",
-                    read=(_allowed(program, [cpu]),),
-                    change="suricata.yaml, threading: worker-cpu-set with a CPU for each worker",
-                )
-
-
-def _isolated(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for program in world.programs:
-        cpus = _cpus(program)
-        if cpus and world.isolated and not cpus & {*world.isolated}:
-            isolated = format_cpus(world.isolated)
-            yield FindingEvidence(
-                where=str(program),
-                says=f"CPUs {isolated} are kept free for it, and none of its capture threads may "
-                "run there",
-                read=(
-                    Read(isolated, "/sys/devices/system/cpu/isolated"),
-                    _allowed(program, cpus),
-                ),
-                change=f"suricata.yaml, threading: set-cpu-affinity: yes, worker-cpu-set: cpu: "
-                f'["{isolated}"]',
-            )
-
-
-def _large_rings(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for program in world.programs:
-        total = sum(one.ring_bytes for one in world.sockets if one.pid == program.pid)
-        if world.memory_bytes and total * MEMORY_SHARE > world.memory_bytes:
-            yield FindingEvidence(
-                where=str(program),
-                says=f"its rings take {total / MIB:,.0f} MiB, {share(total, world.memory_bytes)} "
-                "of the memory",
-                read=(
-                    Read(f"{total:,} bytes", DIAG),
-                    Read(f"{world.memory_bytes:,} bytes", "/proc/meminfo"),
-                ),
-                change="suricata.yaml, af-packet: a smaller ring-size (it is per thread)",
-            )
-
-
-def _cut(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for port, program, held in world.captures():
-        one = held[0]
-        needs = slot_needed(
-            version=one.version,
-            slot_bytes=one.frame_bytes,
-            mtu=port.mtu,
-            suricata=program.suricata,
+def _crowded(_: JudgedSnapshot, program: CapturingProgram) -> Iterator[FindingEvidence]:
+    workers, cpus = program.capturing, _cpus(program)
+    if workers and len(workers) > len(cpus):
+        yield FindingEvidence(
+            says=f"{count_of(len(workers), 'capture thread')} on {count_of(len(cpus), 'CPU')}",
+            read=(_allowed(program, cpus),),
+            change=f"suricata.yaml, af-packet: threads: {len(cpus)}; or threading: "
+            "set-cpu-affinity: yes with worker-cpu-set on more CPUs",
         )
-        if needs is not None:
+    pinned = Counter(tuple(one["allowed"]) for one in workers if len(one["allowed"]) == 1)
+    for (cpu,), number in pinned.items():
+        if number > 1 and len(workers) <= len(cpus):
             yield FindingEvidence(
-                where=f"{program}, {port}",
-                says=f"slots of {one.frame_bytes:,} bytes, and frames of an MTU of "
-                f"{port.mtu:,} need {needs:,}: longer ones are cut",
-                read=(
-                    Read(f"frame size {one.frame_bytes}, TPACKET_V2", DIAG),
-                    Read(f"mtu {port.mtu}", port.state_at),
-                ),
-                change="restart Suricata: it sizes its slots by the MTU when it starts"
-                if program.suricata
-                else f"restart it with slots of {needs:,} bytes or more (its snapshot "
-                "length), or with TPACKET_V3",
+                says=f"{number} capture threads are pinned to CPU {cpu}",
+                read=(_allowed(program, [cpu]),),
+                change="suricata.yaml, threading: worker-cpu-set with a CPU for each worker",
             )
+
+
+def _isolated(world: JudgedSnapshot, program: CapturingProgram) -> Iterator[FindingEvidence]:
+    cpus = _cpus(program)
+    if cpus and world.isolated and not cpus & {*world.isolated}:
+        isolated = format_cpus(world.isolated)
+        yield FindingEvidence(
+            says=f"CPUs {isolated} are kept free for it, and none of its capture threads may "
+            "run there",
+            read=(
+                Read(isolated, "/sys/devices/system/cpu/isolated"),
+                _allowed(program, cpus),
+            ),
+            change=f"suricata.yaml, threading: set-cpu-affinity: yes, worker-cpu-set: cpu: "
+            f'["{isolated}"]',
+        )
+
+
+def _large_rings(world: JudgedSnapshot, program: CapturingProgram) -> Iterator[FindingEvidence]:
+    total = sum(one.ring_bytes for one in world.sockets if one.pid == program.pid)
+    if world.memory_bytes and total * MEMORY_SHARE > world.memory_bytes:
+        yield FindingEvidence(
+            says=f"its rings take {total / MIB:,.0f} MiB, {share(total, world.memory_bytes)} "
+            "of the memory",
+            read=(
+                Read(f"{total:,} bytes", DIAG),
+                Read(f"{world.memory_bytes:,} bytes", "/proc/meminfo"),
+            ),
+            change="suricata.yaml, af-packet: a smaller ring-size (it is per thread)",
+        )
+
+
+def _cut(_: JudgedSnapshot, capture: Capture) -> Iterator[FindingEvidence]:
+    port, program, one = capture.port, capture.program, capture.sockets[0]
+    needs = slot_needed(
+        version=one.version,
+        slot_bytes=one.frame_bytes,
+        mtu=port.mtu,
+        suricata=program.suricata,
+    )
+    if needs is not None:
+        yield FindingEvidence(
+            says=f"slots of {one.frame_bytes:,} bytes, and frames of an MTU of "
+            f"{port.mtu:,} need {needs:,}: longer ones are cut",
+            read=(
+                Read(f"frame size {one.frame_bytes}, TPACKET_V2", DIAG),
+                Read(f"mtu {port.mtu}", port.state_at),
+            ),
+            change="restart Suricata: it sizes its slots by the MTU when it starts"
+            if program.suricata
+            else f"restart it with slots of {needs:,} bytes or more (its snapshot "
+            "length), or with TPACKET_V3",
+        )
 
 
 def not_counted(world: JudgedSnapshot) -> Iterator[Missing]:
     """Losses of programs whose counters say nothing of what came: they began just now, or read them
     again and again, which sets them to zero."""
-    for port, program, held in world.captures() if world.role is PortRole.SENSOR else ():
+    for port, program, held in world.captures() if world.role is HostRole.SENSOR else ():
         came = port.statistics.get("rx_packets", 0)
         empty = all((one.packets, one.drops) == (0, 0) and one.filtered is False for one in held)
         if came and empty and not program.suricata:
@@ -313,8 +285,8 @@ def _dropped(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
                 change="nodrop drops shows when and why; a larger buffer for bursts (tcpdump -B)",
             )
     for program in world.programs:
-        for name, counts in program.answers.ports.items() if program.answers else ():
-            lost, arrived = counts.drops, counts.packets
+        for name, counts in program.interfaces.items():
+            lost, arrived = counts["drops"], counts["packets"]
             if matters(lost, arrived):
                 since = f" in {program.uptime_s:,.0f} s" if program.uptime_s else ""
                 yield FindingEvidence(
@@ -328,89 +300,81 @@ def _dropped(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
                 )
 
 
-def _lost_analysis(finding: str, world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for program in world.programs:
-        for row, counter in lost_analysis(program.counters):
-            if row.finding == finding and (times := program.counters[counter]):
-                yield FindingEvidence(
-                    where=str(program),
-                    says=f"{row.loses} ({row.setting}): {count_of(times, 'time')}, and no packet "
-                    "counts as lost",
-                    read=(Read(f"{counter} {times}", "dump-counters"),),
-                    change=f"suricata.yaml: raise {row.setting}; watch drops, for more state is "
-                    "more work",
-                )
+def _lost_analysis(
+    finding: str, _: JudgedSnapshot, program: CapturingProgram
+) -> Iterator[FindingEvidence]:
+    for row, counter in lost_analysis(program.counters):
+        if row.finding == finding and (times := program.counters[counter]):
+            yield FindingEvidence(
+                says=f"{row.loses} ({row.setting}): {count_of(times, 'time')}, and no packet "
+                "counts as lost",
+                read=(Read(f"{counter} {times}", "dump-counters"),),
+                change=f"suricata.yaml: raise {row.setting}; watch drops, for more state is "
+                "more work",
+            )
 
 
-def _checksums(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for program in world.programs:
-        for name, counts in program.answers.ports.items() if program.answers else ():
-            bad, arrived = counts.invalid_checksums, counts.packets
-            if bad * 100 > arrived:
-                yield FindingEvidence(
-                    where=f"{program}, {name}",
-                    says=f"{bad:,} of {arrived:,} packets have a wrong checksum and are not "
-                    f"looked at ({share(bad, arrived)})",
-                    read=(Read(f"invalid-checksums {bad}", f"iface-stat {name}"),),
-                    change="start Suricata with -k none, or checksum-checks: no in af-packet, if "
-                    "the mirror shows packets before a NIC has filled them in",
-                )
+def _checksums(_: JudgedSnapshot, program: CapturingProgram) -> Iterator[FindingEvidence]:
+    for name, counts in program.interfaces.items():
+        bad, arrived = counts["invalid_checksums"], counts["packets"]
+        if bad * 100 > arrived:
+            yield FindingEvidence(
+                where=f"{program}, {name}",
+                says=f"{bad:,} of {arrived:,} packets have a wrong checksum and are not "
+                f"looked at ({share(bad, arrived)})",
+                read=(Read(f"invalid-checksums {bad}", f"iface-stat {name}"),),
+                change="start Suricata with -k none, or checksum-checks: no in af-packet, if "
+                "the mirror shows packets before a NIC has filled them in",
+            )
 
 
 SLACK_S = 10
 """Suricata's counts of one snapshot differ in age by up to 3 s."""
 
 
-def _stolen(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for program in world.programs:
-        said = program.counters
-        if not program.uptime_s or "capture.kernel_packets" not in said:
-            continue
-        read = said["capture.kernel_packets"] - said.get("capture.kernel_drops", 0)
-        decoded = said.get("decoder.pkts", 0)
-        slack = max(decoded / 100, SLACK_S * decoded / max(program.uptime_s, SLACK_S))
-        if decoded - read > slack:
+def _stolen(_: JudgedSnapshot, program: CapturingProgram) -> Iterator[FindingEvidence]:
+    said = program.counters
+    if not program.uptime_s or "capture.kernel_packets" not in said:
+        return
+    read = said["capture.kernel_packets"] - said.get("capture.kernel_drops", 0)
+    decoded = said.get("decoder.pkts", 0)
+    slack = max(decoded / 100, SLACK_S * decoded / max(program.uptime_s, SLACK_S))
+    if decoded - read > slack:
+        yield FindingEvidence(
+            says=f"it decoded {decoded - read:,} packets more than its sockets say they gave: "
+            "somebody else read, and so reset, their counts",
+            read=(
+                Read(f"kernel_packets - kernel_drops = {read}", "dump-counters"),
+                Read(f"decoder.pkts {decoded}", "dump-counters"),
+            ),
+            change="end what asks its sockets for PACKET_STATISTICS; restart Suricata to count "
+            "anew",
+        )
+
+
+def _not_the_file(world: JudgedSnapshot, program: CapturingProgram) -> Iterator[FindingEvidence]:
+    settings = world.settings.get(program.pid)
+    if settings and settings.newer:
+        yield FindingEvidence(
+            says=f"{settings.path} was written after Suricata was started: what runs "
+            "is another configuration",
+            read=(Read("modified after the start", settings.path),),
+            change="restart Suricata, or look at the kernel's values (--json) alone",
+        )
+
+
+def _memory_limits(_: JudgedSnapshot, program: CapturingProgram) -> Iterator[FindingEvidence]:
+    for hits in program.memory_hits:
+        if times := hits["times"]:
             yield FindingEvidence(
-                where=str(program),
-                says=f"it decoded {decoded - read:,} packets more than its sockets say they gave: "
-                "somebody else read, and so reset, their counts",
-                read=(
-                    Read(f"kernel_packets - kernel_drops = {read}", "dump-counters"),
-                    Read(f"decoder.pkts {decoded}", "dump-counters"),
-                ),
-                change="end what asks its sockets for PACKET_STATISTICS; restart Suricata to count "
-                "anew",
+                says=f"its control group reached the memory limit {count_of(times, 'time')}",
+                read=(Read(str(times), hits["file"]),),
+                change="systemctl set-property UNIT MemoryMax=… (docker update --memory)",
             )
-
-
-def _not_the_file(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for program in world.programs:
-        settings = world.settings.get(program.pid)
-        if settings and settings.newer:
-            yield FindingEvidence(
-                where=str(program),
-                says=f"{settings.path} was written after Suricata was started: what runs "
-                "is another configuration",
-                read=(Read("modified after the start", settings.path),),
-                change="restart Suricata, or look at the kernel's values (--json) alone",
-            )
-
-
-def _memory_limits(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for program in world.programs:
-        for hits in program.memory_hits:
-            if hits.times:
-                yield FindingEvidence(
-                    where=str(program),
-                    says=f"its control group reached the memory limit "
-                    f"{count_of(hits.times, 'time')}",
-                    read=(Read(str(hits.times), hits.file),),
-                    change="systemctl set-property UNIT MemoryMax=… (docker update --memory)",
-                )
 
 
 def _quotas(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    sensor = world.role is PortRole.SENSOR
+    sensor = world.role is HostRole.SENSOR
     held = [(str(p), p.quotas, len(p.capturing)) for p in world.programs] if sensor else []
     seen = set()
     for who, quotas, threads in held or [("nodrop and what it starts", world.own_quotas, 0)]:
@@ -454,21 +418,21 @@ def _blind(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
         if port.up is False:
             yield FindingEvidence(
                 where=port.where,
-                says=BLIND["down"],
+                says=WORDS["blind"]["down"],
                 read=(Read("no UP", port.state_at),),
                 change=f"{port.enter}ip link set {port} up; then restart what captures there",
             )
         elif port.carrier is False:
             yield FindingEvidence(
                 where=port.where,
-                says=BLIND["no_carrier"],
+                says=WORDS["blind"]["no_carrier"],
                 read=(Read("NO-CARRIER", port.state_at),),
                 change=f"{port.enter}ethtool {port}   # the cable, and the port at its other end",
             )
         if not any(one.captures for one in world.listening(port)):
             yield FindingEvidence(
                 where=port.where,
-                says=f"{BLIND['no_program']}: nothing that comes in is looked at",
+                says=f"{WORDS['blind']['no_program']}: nothing that comes in is looked at",
                 read=(Read("no socket that takes each packet of it", DIAG),),
                 change=f"start the sensor on {port}",
             )
@@ -482,214 +446,23 @@ def _blind(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
             )
 
 
-FIRST = (
-    Kind(
-        id="blind-sensor",
-        title="A port without packets, or without a program that takes them or runs",
-        costs=Costs.PACKETS,
-        why="What nobody looks at is in no counter of losses: a sensor that stands still has none.",
-        source="packet(7); proc(5)",
-        not_when="The port is up, and a program that runs captures there.",
-        change="ip link set PORT up; start the sensor; kill -CONT PID",
-        look=_blind,
-    ),
-    Kind(
-        id="fanout-clash",
-        title="Two programs in one fanout group, or sockets in none",
-        costs=Costs.PACKETS,
-        why="A fanout group deals each packet to one member. A second program in it takes a part "
-        "away; a Suricata that is refused its group works with one thread, or each of its threads "
-        "sees everything.",
-        source="packet(7); zeek-af_packet-plugin #16; gVisor #6128",
-        not_when="Zeek's workers share a group on purpose.",
-        change="suricata.yaml, af-packet: a cluster-id of its own per port and process",
-        look=_clashes,
-    ),
-    Kind(
-        id="cpu-quota",
-        title="A CPU quota holds the capture program",
-        costs=Costs.PACKETS,
-        why="When the quota of a period is used up, all its threads stand still until the next "
-        "period, while packets go on coming.",
-        source="Linux Documentation/scheduler/sched-bwc.rst; kubeshark #1477",
-        not_when="The quota is larger than its capture threads, and no period was throttled.",
-        change="systemctl set-property UNIT CPUQuota=; docker update --cpus 0 NAME",
-        roles=(PortRole.SENSOR, PortRole.GENERATOR),
-        look=_quotas,
-    ),
-    Kind(
-        id="crowded-workers",
-        title="More capture threads than CPUs that they may use",
-        costs=Costs.PACKETS,
-        why="Suricata makes a worker for each CPU that is online, not for each that it may use: "
-        "two workers on one CPU wait for each other while their rings fill.",
-        source="nodrop: threads auto with CPU 0 of 2 allowed made two workers on CPU 0",
-        not_when="Threads other than capture threads are not counted.",
-        change="suricata.yaml, af-packet: threads: N; threading: worker-cpu-set",
-        look=_crowded,
-    ),
-    Kind(
-        id="ring-tolerance",
-        title="The capture ring holds less than an ordinary stall",
-        costs=Costs.PACKETS,
-        why="In TPACKET_V3 a block is retired every block-timeout, however empty: the ring holds "
-        "blocks x block-timeout, whatever its size in packets. A reader that waits longer for a "
-        "CPU loses packets at any rate.",
-        source=f"{TUNING}: lost 10 of 121, 115 of 241, 329 of 481 with 13 blocks of 10 ms",
-        not_when=f"{STALL_MS} ms or more; TPACKET_V2, whose slots hold one packet each.",
-        change="suricata.yaml, af-packet: block-timeout: 100, ring-size: 100000",
-        look=_short_rings,
-    ),
-)
-MIDDLE = (
-    Kind(
-        id="readers-and-queues",
-        title="Readers that do not divide the queues",
-        costs=Costs.PACKETS,
-        why="With cluster_qm, queue q goes to reader q mod readers: more readers than queues idle, "
-        "and with fewer some have more queues than others.",
-        source="Linux net/packet/af_packet.c (fanout_demux_qm); PF_RING #831",
-        not_when="cluster_flow, which deals by flow.",
-        change="ethtool -L PORT combined N; suricata.yaml, af-packet: threads: N",
-        look=_readers,
-    ),
-    Kind(
-        id="socket-drops",
-        title="Packets were lost in the capture ring",
-        costs=Costs.PACKETS,
-        why="The ring was full when they came. The share is dropped / arrived, for arrived "
-        "includes the dropped; it is an average since the start, and a burst may have lost half.",
-        source="packet(7), PACKET_STATISTICS; securityonion #1774",
-        not_when="Fewer than one in a million; losses while it was starting.",
-        change="nodrop drops; then ring-size, threads, or less work per packet",
-        look=_dropped,
-    ),
-    Kind(
-        id="frames-cut",
-        title="Slots shorter than the frames of the MTU",
-        costs=Costs.PACKETS,
-        why="A slot of TPACKET_V2 holds one frame: what is longer is cut, and does not decode.",
-        source="Linux net/packet/af_packet.c (tpacket_rcv)",
-        not_when="TPACKET_V3, whose blocks hold frames of any length; slots below 512 bytes, which "
-        "were asked for headers alone.",
-        change="restart the program after a change of the MTU, with longer slots",
-        look=_cut,
-    ),
-)
-ANALYSIS = (
-    Kind(
-        id="memcap-reached",
-        title="A memcap of Suricata was reached",
-        costs=Costs.ANALYSIS,
-        why="Suricata then follows no new flow, stream, session or fragment: packets arrive, are "
-        "counted as decoded, and are not analysed.",
-        source="Suricata user guide, statistics; SEPTun-Mark-II #3, #4; "
-        "src/nodrop/sensor/suricata_counters.toml has every counter",
-        not_when="The counter is 0.",
-        change="suricata.yaml: raise the memcap that is named",
-        look=partial(_lost_analysis, "memcap-reached"),
-    ),
-    Kind(
-        id="limit-reached",
-        title="Another limit of Suricata was reached",
-        costs=Costs.ANALYSIS,
-        why="What is beyond the limit is left out: alerts are not written, fragments not put "
-        "together, headers not decoded, rules not finished, files not stored.",
-        source="Suricata user guide, statistics; "
-        "src/nodrop/sensor/suricata_counters.toml has every counter",
-        not_when="The counter is 0.",
-        change="suricata.yaml: raise the setting that is named",
-        look=partial(_lost_analysis, "limit-reached"),
-    ),
-    Kind(
-        id="emergency-mode",
-        title="Suricata was in emergency mode",
-        costs=Costs.ANALYSIS,
-        why="With flow.memcap used up, flows are timed out early and streams are broken off.",
-        source="Suricata user guide, flow settings",
-        not_when="The counter is 0.",
-        change="suricata.yaml: raise flow.memcap and flow.prealloc",
-        look=partial(_lost_analysis, "emergency-mode"),
-    ),
-    Kind(
-        id="wrong-checksums",
-        title="More than 1 % of packets are set aside for their checksum",
-        costs=Costs.ANALYSIS,
-        why="Suricata leaves packets with a wrong checksum out of streams: an attack in them is "
-        "not seen, and no packet counts as lost.",
-        source="Suricata user guide, -k; SEPTun-Mark-II #4",
-        not_when="The packets were damaged on the wire (see cable-errors).",
-        change="suricata -k none, or checksum-checks: no",
-        look=_checksums,
-    ),
-)
-SECONDS = (
-    Kind(
-        id="second-listener",
-        title="Another socket takes each packet of the port",
-        costs=Costs.CPU_TIME,
-        why="Each packet is given to each listener before the next one is received: 222 ns more "
-        "for a socket that nobody reads, 411 ns for tcpdump -w /dev/null, of 1,480 ns in all.",
-        source="nodrop: 12 alternating blocks of 101,171 packets on veth",
-        not_when="It has a filter (53 ns, which cannot be told from 0).",
-        change="kill PID, or give it a filter",
-        roles=(PortRole.SENSOR, PortRole.GENERATOR),
-        look=_seconds,
-    ),
-    Kind(
-        id="isolated-unused",
-        title="Isolated CPUs that no capture thread may use",
-        costs=Costs.PACKETS,
-        why="isolcpus takes CPUs from every process that does not ask for them: the workers crowd "
-        "on the others while the isolated ones idle.",
-        source="Linux Documentation/admin-guide/kernel-parameters.txt, isolcpus",
-        not_when="The CPUs are isolated for another program.",
-        change="suricata.yaml, threading: set-cpu-affinity: yes, worker-cpu-set",
-        look=_isolated,
-    ),
-    Kind(
-        id="ring-memory",
-        title=f"Capture rings take more than a {MEMORY_SHARE}th of the memory",
-        costs=Costs.CPU_TIME,
-        why="ring-size is per thread, and its memory grows with the MTU (6 times at 9,000). A ring "
-        "beyond the cache makes each packet a cache miss; it delays losses, and saves none of "
-        "a steady overload.",
-        source="SEPTun; libpcap #843",
-        not_when="A quarter of the memory or less.",
-        change="suricata.yaml, af-packet: a smaller ring-size",
-        look=_large_rings,
-    ),
-    Kind(
-        id="memory-limit",
-        title="The capture program reached its memory limit",
-        costs=Costs.CPU_TIME,
-        why="At the limit of a control group each allocation waits until memory is taken back.",
-        source="Linux Documentation/admin-guide/cgroup-v2.rst, memory.events",
-        not_when="The counter is 0.",
-        change="systemctl set-property UNIT MemoryMax=…",
-        look=_memory_limits,
-    ),
-)
-NOTES = (
-    Kind(
-        id="counts-stolen",
-        title="Another program resets the counts of Suricata's sockets",
-        costs=Costs.NOTHING,
-        why="PACKET_STATISTICS is reset by whoever reads it: Suricata's kernel_packets and "
-        "kernel_drops lack what the other one took, for good.",
-        source="packet(7); nodrop: 31,266 of 50,000 were missing",
-        not_when="The difference is smaller than ten seconds of traffic, or 1 %.",
-        change="end the other reader; restart Suricata",
-        look=_stolen,
-    ),
-    Kind(
-        id="config-not-running",
-        title="The file is newer than the Suricata that runs",
-        costs=Costs.NOTHING,
-        why="Suricata reads its file when it starts.",
-        source="proc(5): start time; the file's time",
-        not_when="The change was a comment.",
-        change="systemctl restart suricata",
-        look=_not_the_file,
-    ),
-)
+LOOKS: Mapping[str, Look] = {
+    "blind-sensor": _blind,
+    "fanout-clash": _clashes,
+    "cpu-quota": _quotas,
+    "crowded-workers": _crowded,
+    "ring-tolerance": _short_rings,
+    "readers-and-queues": _readers,
+    "socket-drops": _dropped,
+    "frames-cut": _cut,
+    "memcap-reached": partial(_lost_analysis, "memcap-reached"),
+    "limit-reached": partial(_lost_analysis, "limit-reached"),
+    "emergency-mode": partial(_lost_analysis, "emergency-mode"),
+    "wrong-checksums": _checksums,
+    "second-listener": _seconds,
+    "isolated-unused": _isolated,
+    "ring-memory": _large_rings,
+    "memory-limit": _memory_limits,
+    "counts-stolen": _stolen,
+    "config-not-running": _not_the_file,
+}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from nodrop.audit.world import Costs, FindingEvidence, JudgedSnapshot, Kind, PortRole, Read, matters
+from nodrop.audit.host_role import HostRole
+from nodrop.audit.world import FindingEvidence, JudgedSnapshot, Look, Read, matters
 from nodrop.config.units import count_of
 from nodrop.ledger.hops import Beside, counter_of
 from nodrop.sensor.rx_dropped import (
@@ -43,42 +44,38 @@ def _statistic(port: SnapshotPort, name: str) -> Read:
     return Read(f"{name} {port.statistics.get(name, 0)}", port.files(f"statistics/{name}"))
 
 
-def _merging(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for port in world.captured():
-        on = [name for name in MERGE if name in port.features and port.features[name].on]
-        if not on:
-            continue
-        says = "; ".join(f"{MERGE[name][0]} is on: {MERGE[name][1]}" for name in on)
-        switches = [MERGE[name][0] for name in on if not port.features[name].fixed]
-        change = f"{port.enter}ethtool -K {port} {' '.join(f'{name} off' for name in switches)}"
-        yield FindingEvidence(
-            where=port.where,
-            says=says,
-            read=tuple(Read(f"{name}: on", f"ethtool -k {port}") for name in on),
-            change=change if switches else "the driver lets nobody change it",
-        )
+def _merging(_: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvidence]:
+    on = [name for name in MERGE if name in port.features and port.features[name]["on"]]
+    if not on:
+        return
+    says = "; ".join(f"{MERGE[name][0]} is on: {MERGE[name][1]}" for name in on)
+    switches = [MERGE[name][0] for name in on if not port.features[name]["fixed"]]
+    change = f"{port.enter}ethtool -K {port} {' '.join(f'{name} off' for name in switches)}"
+    yield FindingEvidence(
+        says=says,
+        read=tuple(Read(f"{name}: on", f"ethtool -k {port}") for name in on),
+        change=change if switches else "the driver lets nobody change it",
+    )
 
 
-def _nic_lost(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for port in world.ports:
-        missed = port.statistics.get("rx_missed_errors", 0)
-        known = _driver_lost(port)
-        lost = max(missed, *known.values()) if known else missed
-        if not matters(lost, _arrived(port)):
-            continue
-        read = [_statistic(port, "rx_missed_errors")]
-        read += [Read(f"{name} {value:,}", f"ethtool -S {port}") for name, value in known.items()]
-        change = f"spread the queues of {port} over more CPUs"
-        if port.ring and port.ring[0] < port.ring[1]:
-            read.append(Read(f"ring {port.ring[0]} of {port.ring[1]}", f"ethtool -g {port}"))
-            change = f"{port.enter}ethtool -G {port} rx {port.ring[1]}; else more queues or CPUs"
-        yield FindingEvidence(
-            where=port.where,
-            says=f"at least {count_of(lost, 'packet')} died in the NIC since it came up: no "
-            "capture program counts those",
-            read=tuple(read),
-            change=change,
-        )
+def _nic_lost(_: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvidence]:
+    missed = port.statistics.get("rx_missed_errors", 0)
+    known = _driver_lost(port)
+    lost = max(missed, *known.values()) if known else missed
+    if not matters(lost, _arrived(port)):
+        return
+    read = [_statistic(port, "rx_missed_errors")]
+    read += [Read(f"{name} {value:,}", f"ethtool -S {port}") for name, value in known.items()]
+    change = f"spread the queues of {port} over more CPUs"
+    if port.ring and port.ring[0] < port.ring[1]:
+        read.append(Read(f"ring {port.ring[0]} of {port.ring[1]}", f"ethtool -g {port}"))
+        change = f"{port.enter}ethtool -G {port} rx {port.ring[1]}; else more queues or CPUs"
+    yield FindingEvidence(
+        says=f"at least {count_of(lost, 'packet')} died in the NIC since it came up: no "
+        "capture program counts those",
+        read=tuple(read),
+        change=change,
+    )
 
 
 def _driver_lost(port: SnapshotPort) -> dict[str, int]:
@@ -103,114 +100,97 @@ def _backlog(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
         )
 
 
-def _too_long(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for port in world.ports:
-        lost = port.statistics.get("rx_length_errors", 0)
+def _too_long(_: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvidence]:
+    lost = port.statistics.get("rx_length_errors", 0)
+    if matters(lost, _arrived(port)):
+        yield FindingEvidence(
+            says=f"{count_of(lost, 'frame')} thrown away for the length: the port takes what "
+            f"its MTU of {port.mtu} allows",
+            read=(
+                _statistic(port, "rx_length_errors"),
+                Read(f"mtu {port.mtu}", port.files("mtu")),
+            ),
+            change=f"{port.enter}ip link set {port} mtu 9000 (as long as the link's longest), "
+            "then restart Suricata",
+        )
+
+
+def _damaged(_: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvidence]:
+    for name in ("rx_crc_errors", "rx_frame_errors"):
+        lost = port.statistics.get(name, 0)
         if matters(lost, _arrived(port)):
             yield FindingEvidence(
-                where=port.where,
-                says=f"{count_of(lost, 'frame')} thrown away for the length: the port takes what "
-                f"its MTU of {port.mtu} allows",
-                read=(
-                    _statistic(port, "rx_length_errors"),
-                    Read(f"mtu {port.mtu}", port.files("mtu")),
-                ),
-                change=f"{port.enter}ip link set {port} mtu 9000 (as long as the link's longest), "
-                "then restart Suricata",
+                says=f"{count_of(lost, 'frame')} came damaged and were thrown away",
+                read=(_statistic(port, name),),
+                change="change the cable, the transceiver or the TAP",
             )
 
 
-def _damaged(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for port in world.ports:
-        for name in ("rx_crc_errors", "rx_frame_errors"):
-            lost = port.statistics.get(name, 0)
-            if matters(lost, _arrived(port)):
-                yield FindingEvidence(
-                    where=port.where,
-                    says=f"{count_of(lost, 'frame')} came damaged and were thrown away",
-                    read=(_statistic(port, name),),
-                    change="change the cable, the transceiver or the TAP",
-                )
+def _slow(_: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvidence]:
+    half = port.duplex == "half"
+    if port.node is not None and (half or (port.speed_mbit or SLOWEST_MBIT + 1) <= SLOWEST_MBIT):
+        duplex = f", {port.duplex} duplex" if port.duplex else ""
+        yield FindingEvidence(
+            says=f"its link runs at {port.speed_mbit} Mbit/s{duplex}",
+            read=(
+                Read(f"{port.speed_mbit} Mbit/s", port.files("speed")),
+                Read(str(port.duplex), port.files("duplex")),
+            ),
+            change=f"{port.enter}ethtool -s {port} autoneg on; tuned: dynamic_tuning = 0",
+        )
 
 
-def _slow(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for port in world.ports:
-        half = port.duplex == "half"
-        if port.node is not None and (
-            half or (port.speed_mbit or SLOWEST_MBIT + 1) <= SLOWEST_MBIT
-        ):
-            duplex = f", {port.duplex} duplex" if port.duplex else ""
+def _narrow(world: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvidence]:
+    for what in ("width", "speed") if not world.hypervisor else ():
+        now, most = (port.pcie.get(f"{when}_link_{what}") for when in ("current", "max"))
+        values = [re.match(r"[\d.]+", one or "") for one in (now, most)]
+        if all(values) and float(values[0][0]) < float(values[1][0]):  # type: ignore[index]
             yield FindingEvidence(
-                where=port.where,
-                says=f"its link runs at {port.speed_mbit} Mbit/s{duplex}",
-                read=(
-                    Read(f"{port.speed_mbit} Mbit/s", port.files("speed")),
-                    Read(str(port.duplex), port.files("duplex")),
+                says=f"its slot gives a link {what} of {now}, and the NIC has {most}",
+                read=tuple(
+                    Read(
+                        str(port.pcie[f"{when}_link_{what}"]),
+                        f"{port.files('device')}/{when}_link_{what}",
+                    )
+                    for when in ("current", "max")
                 ),
-                change=f"{port.enter}ethtool -s {port} autoneg on; tuned: dynamic_tuning = 0",
+                change="put it into another slot, or look in the firmware",
             )
 
 
-def _narrow(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for port in world.ports if not world.hypervisor else ():
-        for what in ("width", "speed"):
-            now, most = (port.pcie.get(f"{when}_link_{what}") for when in ("current", "max"))
-            values = [re.match(r"[\d.]+", one or "") for one in (now, most)]
-            if all(values) and float(values[0][0]) < float(values[1][0]):  # type: ignore[index]
-                yield FindingEvidence(
-                    where=port.where,
-                    says=f"its slot gives a link {what} of {now}, and the NIC has {most}",
-                    read=tuple(
-                        Read(
-                            str(port.pcie[f"{when}_link_{what}"]),
-                            f"{port.files('device')}/{when}_link_{what}",
-                        )
-                        for when in ("current", "max")
-                    ),
-                    change="put it into another slot, or look in the firmware",
-                )
-
-
-def _pauses(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    sensor = world.role is PortRole.SENSOR
+def _pauses(world: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvidence]:
+    sensor = world.role is HostRole.SENSOR
     names, says = (
         (SENT_PAUSES, "it told its switch to wait {}: losses happen there, where nobody counts")
         if sensor
         else (GOT_PAUSES, "its switch told it to wait {}: it sends later than it is asked to")
     )
-    for port in world.ports:
-        found = {n: v for n, v in port.driver_counters.items() if v and names.fullmatch(n)}
-        if found:
-            yield FindingEvidence(
-                where=port.where,
-                says=says.format(count_of(max(found.values()), "time")),
-                read=tuple(Read(f"{n} {v}", f"ethtool -S {port}") for n, v in found.items()),
-                change=f"{port.enter}ethtool -A {port} autoneg off rx off tx off",
-            )
+    found = {n: v for n, v in port.driver_counters.items() if v and names.fullmatch(n)}
+    if found:
+        yield FindingEvidence(
+            says=says.format(count_of(max(found.values()), "time")),
+            read=tuple(Read(f"{n} {v}", f"ethtool -S {port}") for n, v in found.items()),
+            change=f"{port.enter}ethtool -A {port} autoneg off rx off tx off",
+        )
 
 
-def _only_its_own(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    watched = {port.where: port for port, program, _ in world.captures() if program.watches}
-    for port in watched.values():
-        if port.promiscuous is False:
-            yield FindingEvidence(
-                where=port.where,
-                says="it is not promiscuous: frames to other addresses do not reach the sensor",
-                read=(Read("promiscuity 0", port.state_at),),
-                change=f"{port.enter}ip link set {port} promisc on; suricata.yaml: no "
-                "disable-promisc",
-            )
+def _only_its_own(world: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvidence]:
+    watched = any(one.program.watches for one in world.captures() if one.port is port)
+    if watched and port.promiscuous is False:
+        yield FindingEvidence(
+            says="it is not promiscuous: frames to other addresses do not reach the sensor",
+            read=(Read("promiscuity 0", port.state_at),),
+            change=f"{port.enter}ip link set {port} promisc on; suricata.yaml: no disable-promisc",
+        )
 
 
-def _refused(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for port in world.ports:
-        if lost := port.statistics.get("tx_dropped", 0):
-            yield FindingEvidence(
-                where=port.where,
-                says=f"{count_of(lost, 'packet')} that a program sent did not leave",
-                read=(_statistic(port, "tx_dropped"),),
-                change=f"{port.enter}ip link set {port} txqueuelen 10000, or a lower load",
-            )
+def _refused(_: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvidence]:
+    if lost := port.statistics.get("tx_dropped", 0):
+        yield FindingEvidence(
+            says=f"{count_of(lost, 'packet')} that a program sent did not leave",
+            read=(_statistic(port, "tx_dropped"),),
+            change=f"{port.enter}ip link set {port} txqueuelen 10000, or a lower load",
+        )
 
 
 def rx_dropped(world: JudgedSnapshot, port: SnapshotPort) -> RxDropped:
@@ -239,35 +219,33 @@ def _flapped(port: SnapshotPort) -> bool:
     return port.statistics.get("carrier_changes", 0) > CARRIER_CHANGES_OF_A_NEW_VETH
 
 
-def _refused_frames(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for port in world.captured():
-        parted, peer = rx_dropped(world, port), port.peer
-        too_long = bool(peer and peer.mtu and port.mtu and peer.mtu > port.mtu)
-        most = parted.lost + parted.unknown if too_long else parted.lost
-        if not matters(most, _arrived(port)):
-            continue
-        read = [_statistic(port, name) for name in ("rx_dropped", "rx_packets")]
-        read.append(Read(f"mtu {port.mtu}", port.files("mtu")))
-        why = "frames longer than its MTU, a full backlog, or it was down"
-        change = f"{port.enter}ip link set {port} mtu 9000 (as long as the sender's)"
-        if peer is not None:
-            value = f"tx_dropped {peer.tx_dropped}, mtu {peer.mtu}"
-            read.append(Read(value, f"its peer {peer.where}"))
-            if too_long:
-                why = f"its MTU is {port.mtu}, and its peer {peer.where} sends up to {peer.mtu}"
-                change = f"{port.enter}ip link set {port} mtu {peer.mtu}"
-        number = f"{'at most ' if most > parted.lost else ''}{count_of(most, 'packet')}"
-        yield FindingEvidence(
-            where=port.where,
-            says=f"it refused {number} that no capture program had: {why}",
-            read=tuple(read),
-            change=f"{change}; then restart what captures there",
-        )
+def _refused_frames(world: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvidence]:
+    parted, peer = rx_dropped(world, port), port.peer
+    too_long = bool(peer and peer.mtu and port.mtu and peer.mtu > port.mtu)
+    most = parted.lost + parted.unknown if too_long else parted.lost
+    if not matters(most, _arrived(port)):
+        return
+    read = [_statistic(port, name) for name in ("rx_dropped", "rx_packets")]
+    read.append(Read(f"mtu {port.mtu}", port.files("mtu")))
+    why = "frames longer than its MTU, a full backlog, or it was down"
+    change = f"{port.enter}ip link set {port} mtu 9000 (as long as the sender's)"
+    if peer is not None:
+        value = f"tx_dropped {peer.tx_dropped}, mtu {peer.mtu}"
+        read.append(Read(value, f"its peer {peer.where}"))
+        if too_long:
+            why = f"its MTU is {port.mtu}, and its peer {peer.where} sends up to {peer.mtu}"
+            change = f"{port.enter}ip link set {port} mtu {peer.mtu}"
+    number = f"{'at most ' if most > parted.lost else ''}{count_of(most, 'packet')}"
+    yield FindingEvidence(
+        says=f"it refused {number} that no capture program had: {why}",
+        read=tuple(read),
+        change=f"{change}; then restart what captures there",
+    )
 
 
 def not_parted(world: JudgedSnapshot) -> Iterator[Missing]:
     """Packets in rx_dropped that may be lost or not: no counter parts them."""
-    for port in world.captured() if world.role is PortRole.SENSOR else ():
+    for port in world.captured() if world.role is HostRole.SENSOR else ():
         if unknown := rx_dropped(world, port).unknown:
             needs = "a counter that parts those it refused from those that no protocol wanted"
             if port.peer is not None:
@@ -279,191 +257,45 @@ def not_parted(world: JudgedSnapshot) -> Iterator[Missing]:
             yield Missing(what, needs)
 
 
-def _not_for_us(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for port in world.captured():
-        if number := rx_dropped(world, port).no_loss:
-            yield FindingEvidence(
-                where=port.where,
-                says=f"rx_dropped {number:,} is no loss of the sensor: it had these packets "
-                "before the stack found nobody else for them",
-                read=(_statistic(port, "rx_dropped"),),
-                change="nothing to change; do not alarm on it",
-            )
-
-
-def _driver(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
-    for port in world.captured():
-        if port.driver in LOSE_IN_RX_DROPPED:
-            says = f"{port.driver} counts what it lost in rx_dropped: libpcap shows none of it"
-        elif port.driver in STEPS:
-            says = (
-                f"{port.driver} renews its counters every {STEPS[port.driver]} s or so: a rate "
-                "over less is wrong"
-            )
-        else:
-            continue
+def _not_for_us(world: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvidence]:
+    if number := rx_dropped(world, port).no_loss:
         yield FindingEvidence(
-            where=port.where,
-            says=says,
-            read=(Read(f"driver {port.driver}", f"ethtool -i {port}"),),
-            change="nothing to change; read it so",
+            says=f"rx_dropped {number:,} is no loss of the sensor: it had these packets "
+            "before the stack found nobody else for them",
+            read=(_statistic(port, "rx_dropped"),),
+            change="nothing to change; do not alarm on it",
         )
 
 
-BOTH = (PortRole.SENSOR, PortRole.GENERATOR)
-FIRST = (
-    Kind(
-        id="merged-frames",
-        title="The kernel or the NIC merges packets ahead of the sensor",
-        costs=Costs.PACKETS,
-        why="GRO and LRO make one frame of up to 64 KiB of several packets: a rule sees packets "
-        "that nobody sent, frames longer than a slot are cut, and no counter says how many there "
-        "were.",
-        source="Suricata user guide, packet capture; securityonion #10900; arkime #453",
-        not_when="tso, gso and sg of the sensor's port: they touch what is sent alone.",
-        change="ethtool -K PORT gro off lro off rx-gro-hw off rx-gro-list off",
-        look=_merging,
-    ),
-)
-MIDDLE = (
-    Kind(
-        id="nic-drops",
-        title="Packets died in the NIC",
-        costs=Costs.PACKETS,
-        why="The ring of the NIC had no free descriptor. The capture program never heard of them: "
-        "its own drops stay 0.",
-        source="Linux rtnl_link_stats64; libpcap #1328; PF_RING #235",
-        not_when="Fewer than one in a million; losses before Suricata was started.",
-        change="ethtool -G PORT rx MAX; more queues; interrupts on a free CPU",
-        look=_nic_lost,
-    ),
-    Kind(
-        id="frames-refused",
-        title="The port refused frames, and counts them as rx_dropped",
-        costs=Costs.PACKETS,
-        why="A software port refuses frames that are longer than its MTU, or find no room in a "
-        "CPU's backlog: they are in rx_dropped in place of rx_packets, and no capture program has "
-        "them. A veth's peer counts each as tx_dropped.",
-        source="Linux net/core/dev.c (__dev_forward_skb, enqueue_to_backlog); nodrop: 3,000 frames "
-        "of 9,000 bytes to an MTU of 1,500",
-        not_when="rx_dropped is within rx_packets, and the peer has no tx_dropped.",
-        change="ip link set PORT mtu N",
-        look=_refused_frames,
-    ),
-)
-LATER = (
-    Kind(
-        id="frame-length",
-        title="The link carries frames of a length that the port does not take",
-        costs=Costs.PACKETS,
-        why="The NIC throws away what is longer than its MTU allows, and what is too short.",
-        source="Linux rtnl_link_stats64",
-        not_when="Fewer than one in a million.",
-        change="ip link set PORT mtu N; then restart Suricata",
-        look=_too_long,
-    ),
-    Kind(
-        id="cable-errors",
-        title="Frames come damaged",
-        costs=Costs.PACKETS,
-        why="A frame with a wrong check sum or length of its own is thrown away by the NIC.",
-        source="Linux rtnl_link_stats64",
-        not_when="Fewer than one in a million.",
-        change="change the cable, the transceiver or the TAP",
-        roles=BOTH,
-        look=_damaged,
-    ),
-    Kind(
-        id="link-slow",
-        title="The link is slow or half duplex",
-        costs=Costs.PACKETS,
-        why="A link of 100 Mbit/s or less, or with one direction at a time, carries no mirror. "
-        "tuned sets an idle port to 100 Mbit/s.",
-        source="tuned plugin_net.py",
-        not_when="The port has no slot: a veth, or a tap, which says 10 Mbit/s.",
-        change="ethtool -s PORT autoneg on",
-        roles=BOTH,
-        look=_slow,
-    ),
-    Kind(
-        id="link-narrow",
-        title="The slot of the NIC is narrower than the NIC",
-        costs=Costs.PACKETS,
-        why="Each packet crosses the PCIe link; with half of its lanes half of them fit.",
-        source="SEPTun: x8 Gen3 or more for each two ports of 10 Gbit/s",
-        not_when="In a virtual machine, where the link is emulated.",
-        change="another slot, or the firmware",
-        roles=BOTH,
-        look=_narrow,
-    ),
-    Kind(
-        id="not-promiscuous",
-        title="The port takes frames for its own address alone",
-        costs=Costs.ANALYSIS,
-        why="A NIC that is not promiscuous throws away what is sent to others: all of a mirror.",
-        source="packet(7), PACKET_MR_PROMISC; securityonion #1210",
-        not_when="The sensor watches this host's own traffic; programs other than an IDS.",
-        change="ip link set PORT promisc on",
-        look=_only_its_own,
-    ),
-)
-SENDING = (
-    Kind(
-        id="tx-drops",
-        title="Packets did not leave the generator",
-        costs=Costs.PACKETS,
-        why="The queue of the port was full: what was sent is less than what was asked for.",
-        source="Linux rtnl_link_stats64",
-        not_when="The counter is 0.",
-        change="ip link set PORT txqueuelen 10000, or a lower load",
-        roles=(PortRole.GENERATOR,),
-        look=_refused,
-    ),
-    Kind(
-        id="pause-frames",
-        title="Pause frames move losses elsewhere",
-        costs=Costs.PACKETS,
-        why="A sensor that tells its switch to wait has its losses there; a generator that is told "
-        "to wait sends late.",
-        source="SEPTun; IEEE 802.3 annex 31B",
-        not_when="An inline sensor whose switch waits without loss.",
-        change="ethtool -A PORT autoneg off rx off tx off",
-        roles=BOTH,
-        look=_pauses,
-    ),
-)
-NOTES = (
-    Kind(
-        id="softnet-drops",
-        title="Packets of some port died in a CPU's backlog",
-        costs=Costs.NOTHING,
-        why="Packets that RPS, veth or a tunnel hands to a CPU wait in its backlog: it was full. "
-        "The counter is the host's, since boot: whether they were the sensor's cannot be read.",
-        source="Linux net/core/dev.c (enqueue_to_backlog); moby #44973",
-        not_when="A NIC without RPS, whose packets go through no backlog.",
-        change="sysctl -w net.core.netdev_max_backlog=10000",
-        look=_backlog,
-    ),
-    Kind(
-        id="rx-dropped",
-        title="rx_dropped is no loss of the sensor",
-        costs=Costs.NOTHING,
-        why="Packets of unknown protocols, and tagged ones of no VLAN here, are counted as dropped "
-        "after every packet socket had them.",
-        source="Linux net/core/dev.c (__netif_receive_skb_core); netdata #988",
-        not_when="A veth whose peer has tx_dropped or cannot be read, other software ports, and "
-        "vmxnet3, ena and cxgb4 count losses there.",
-        change="nothing",
-        look=_not_for_us,
-    ),
-    Kind(
-        id="driver-counters",
-        title="Counters of this driver are easily misread",
-        costs=Costs.NOTHING,
-        why="Drivers differ in which counter has their losses, and in how often it moves.",
-        source="libpcap #1328; Linux drivers/net",
-        not_when="Other drivers.",
-        change="nothing",
-        look=_driver,
-    ),
-)
+def _driver(_: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvidence]:
+    if port.driver in LOSE_IN_RX_DROPPED:
+        says = f"{port.driver} counts what it lost in rx_dropped: libpcap shows none of it"
+    elif port.driver in STEPS:
+        says = (
+            f"{port.driver} renews its counters every {STEPS[port.driver]} s or so: a rate "
+            "over less is wrong"
+        )
+    else:
+        return
+    yield FindingEvidence(
+        says=says,
+        read=(Read(f"driver {port.driver}", f"ethtool -i {port}"),),
+        change="nothing to change; read it so",
+    )
+
+
+LOOKS: Mapping[str, Look] = {
+    "merged-frames": _merging,
+    "nic-drops": _nic_lost,
+    "frames-refused": _refused_frames,
+    "frame-length": _too_long,
+    "cable-errors": _damaged,
+    "link-slow": _slow,
+    "link-narrow": _narrow,
+    "not-promiscuous": _only_its_own,
+    "tx-drops": _refused,
+    "pause-frames": _pauses,
+    "softnet-drops": _backlog,
+    "rx-dropped": _not_for_us,
+    "driver-counters": _driver,
+}

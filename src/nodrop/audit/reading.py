@@ -10,8 +10,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from nodrop.audit.world import JudgedSnapshot, PortRole, Settings
+from nodrop.audit.host_role import HostRole
+from nodrop.audit.world import JudgedSnapshot, Settings
 from nodrop.errors import BadInput
+from nodrop.protocol import YamlText
 from nodrop.sensor.snapshot import (
     OURS,
     CapturingProgram,
@@ -19,9 +21,7 @@ from nodrop.sensor.snapshot import (
     ShownSetting,
     Snapshot,
     SnapshotPort,
-    Socket,
     VethPeer,
-    YamlText,
 )
 from nodrop.testbed.hosts.api import Host
 from nodrop.testbed.hosts.local import LocalHost
@@ -49,11 +49,12 @@ def here() -> closing[LocalHost]:
 def judged(
     seen: Snapshot,
     *,
-    role: PortRole = PortRole.SENSOR,
+    role: HostRole = HostRole.SENSOR,
     config: Path | None = None,
     ports: Sequence[str] = (),
 ) -> JudgedSnapshot:
-    """BadInput if `config` is no suricata.yaml, or a port is not there."""
+    """Judged part of a look at these `ports`, none: at all. BadInput if `config` is no
+    suricata.yaml, or a port is not there."""
     for port in ports:
         if port not in seen.names:
             there = ", ".join(sorted(seen.names))
@@ -66,10 +67,8 @@ def judged(
                 f"--port: {port}: no such port here; there are: {there}",
                 hint=next(elsewhere, None),
             )
-    if ports:
-        seen = replace(seen, sockets=tuple(_at_ports(seen.sockets, ports)))
     given = None if config is None else _given(config, seen.files[str(config.absolute())])
-    settings = {pid: one for pid, one in _settings(seen.programs) if one is not None}
+    settings = dict(_settings(seen.programs))
     programs = [one for one in seen.programs if not ports or _at(one, seen, ports, settings)]
     kept = [_of_ports(one, ports) for one in programs]
     wanted = _wanted(seen, role, ports, given)
@@ -105,12 +104,12 @@ def _given(config: Path, text: YamlText) -> Settings:
         raise of_option(error) from None
 
 
-def _settings(programs: Sequence[CapturingProgram]) -> Iterator[tuple[int, Settings | None]]:
+def _settings(programs: Sequence[CapturingProgram]) -> Iterator[tuple[int, Settings]]:
     for one in programs:
         with suppress(BadInput):
             if one.yaml:
-                document = read_texts(one.yaml.text)
-                made = Settings(path=one.yaml.path, document=document, newer=one.yaml.newer)
+                document = read_texts(one.yaml["text"])
+                made = Settings(path=one.yaml["path"], document=document, newer=one.yaml["newer"])
                 yield one.pid, made
 
 
@@ -125,33 +124,27 @@ def _at(
         return False
     if program.pid not in settings:
         return True
-    lists = [one for one in settings[program.pid].document.values() if isinstance(one, list)]
-    entries = [entry for each in lists for entry in each if isinstance(entry, dict)]
+    known = settings[program.pid]
+    entries = (entry for section in SECTIONS for entry in known.entries(section))
     return any(entry.get("interface") in ports for entry in entries)
-
-
-def _at_ports(sockets: Sequence[Socket], ports: Sequence[str]) -> Iterator[Socket]:
-    for one in sockets:
-        if one.space == OURS and (one.index == 0 or one.port in ports):
-            yield one
 
 
 def _of_ports(program: CapturingProgram, ports: Sequence[str]) -> CapturingProgram:
     if not ports or program.answers is None:
         return program
-    mine = {name: one for name, one in program.answers.ports.items() if name in ports}
-    return replace(program, answers=replace(program.answers, ports=mine))
+    mine = {name: one for name, one in program.interfaces.items() if name in ports}
+    return replace(program, answers={**program.answers, "ports": mine})
 
 
 def _wanted(
-    seen: Snapshot, role: PortRole, asked: Sequence[str], given: Settings | None
+    seen: Snapshot, role: HostRole, asked: Sequence[str], given: Settings | None
 ) -> set[tuple[int, int]]:
     """Space and index of ports that are judged: those that are asked for, else those that somebody
     captures on or that --config names; of a generator, each physical port that is up."""
     ours = [one for one in seen.ports if one.space == OURS]
     if asked:
         return {(OURS, one.index) for one in ours if one.name in asked}
-    if role is PortRole.GENERATOR:
+    if role is HostRole.GENERATOR:
         up = [one for one in ours if one.physical and one.up]
         return {(OURS, one.index) for one in up}
     found = {
@@ -166,11 +159,7 @@ def _wanted(
 def _named(given: Settings) -> tuple[str, Sequence[str]]:
     """Section by which Suricata is to capture, and its ports: the first that names any."""
     for section in SECTIONS:
-        named = given.document.get(section)
-        if isinstance(named, dict):  # dpdk
-            named = named.get("interfaces")
-        entries = [one for one in named if isinstance(one, dict)] if isinstance(named, list) else []
-        ports = [str(entry.get("interface", "default")) for entry in entries]
+        ports = [str(entry.get("interface", "default")) for entry in given.entries(section)]
         if real := [name for name in dict.fromkeys(ports) if name != "default"]:
             return section, real
     return "", ()

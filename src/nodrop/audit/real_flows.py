@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
-from nodrop.audit.symmetry import Dealt, Met
+from nodrop.audit.symmetry import Dealt
 from nodrop.audit.world import JudgedSnapshot
 from nodrop.sensor.snapshot import CPU, QUEUE, Missing, ShownSetting, SnapshotPort
 from nodrop.testbed.hosts.api import Host, ProbeJob
@@ -37,8 +37,7 @@ def watched(host: Host, world: JudgedSnapshot, seconds: float) -> JudgedSnapshot
         if met is None:
             missing.append(Missing(f"real flows at {port.where}", "root, or CAP_NET_RAW"))
             continue
-        each = {name: Met(**one) for name, one in met.items()}
-        one_more = Dealt(kind=kind, members=members, met=each)
+        one_more = Dealt(kind=kind, members=members, met=met)
         dealt[port.where] = (*dealt.get(port.where, ()), one_more)
     seen = replace(world, dealt=dealt, missing=(*world.missing, *dict.fromkeys(missing)))
     return replace(seen, values=(*world.values, *_flow_values(seen)))
@@ -49,7 +48,7 @@ def _groups(world: JudgedSnapshot, port: SnapshotPort) -> set[tuple[int, int]]:
     what its capture programs deal by. Where nothing splits a flow, one member sees all: a mirror
     may have one direction alone."""
     found = {(QUEUE, port.queues)} if (port.queues or 1) > 1 else set()
-    for where, _program, held in world.captures():
+    for where, _, held in world.captures():
         kinds = {one.fanout_type for one in held} & {CPU, QUEUE}
         if where is port and len(held) > 1:
             found |= {(kind, len(held)) for kind in kinds if kind is not None}

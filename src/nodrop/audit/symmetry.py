@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Met:
-    """Flows of a protocol."""
-
-    seen: int
-    """Flows seen in at least one direction."""
-    flows: int
-    """Flows seen in both directions."""
-    together: int
-    """All of whose packets came to one member of the group."""
+from nodrop.protocol import FlowsMet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,25 +15,26 @@ class Dealt:
     kind: int
     """PACKET_FANOUT_*: 2 by CPU, 5 by queue."""
     members: int
-    met: Mapping[str, Met]
-    """Flows per protocol: `tcp4`, `udp6` …"""
+    met: Mapping[str, FlowsMet]
+    """Flows per protocol (`tcp4`, `udp6` …): seen in at least one direction, in both, and those of
+    these all of whose packets came to one member of the group (together)."""
 
     @property
     def both_ways(self) -> int:
-        return sum(one.flows for one in self.met.values())
+        return sum(one["flows"] for one in self.met.values())
 
     @property
     def together(self) -> int:
-        return sum(one.together for one in self.met.values())
+        return sum(one["together"] for one in self.met.values())
 
     @property
     def seen(self) -> int:
-        return sum(one.seen for one in self.met.values())
+        return sum(one["seen"] for one in self.met.values())
 
     @property
     def words(self) -> str:
         return "; ".join(
-            f"{name}: {one.together} of {one.flows}"
+            f"{name}: {one['together']} of {one['flows']}"
             for name, one in sorted(self.met.items())
-            if one.flows
+            if one["flows"]
         )

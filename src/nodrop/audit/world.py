@@ -1,19 +1,14 @@
-"""The host as an audit judges it, and what a finding is."""
+"""The host as an audit judges it, and the evidence of a finding."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
+from nodrop.audit.host_role import HostRole
 from nodrop.audit.symmetry import Dealt
 from nodrop.sensor.snapshot import Snapshot, SnapshotPort
-
-
-class PortRole(StrEnum):
-    SENSOR = "sensor"
-    GENERATOR = "generator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +20,19 @@ class Settings:
     newer: bool = False
     """Whether it was written after the program that read it was started."""
 
+    def entries(self, section: str) -> list[Mapping[str, Any]]:
+        """Entries of a section, each of which names a port; those of dpdk are one level down."""
+        found = self.document.get(section)
+        if isinstance(found, dict):
+            found = found.get("interfaces")
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedSnapshot(Snapshot):
     """A snapshot whose ports are those that are judged."""
 
-    role: PortRole = PortRole.SENSOR
+    role: HostRole = HostRole.SENSOR
     given: Settings | None = None
     """The file of --config, which stands for those of all programs."""
     settings: Mapping[int, Settings] = field(default_factory=dict)
@@ -46,58 +48,27 @@ class JudgedSnapshot(Snapshot):
         return self.dealt.get(port.where, ())
 
 
-# A kind of finding: what it reads, why that costs packets, and the command that changes it.
-
-
-class Costs(StrEnum):
-    """Cost of a finding."""
-
-    PACKETS = "packets"
-    ANALYSIS = "analysis"
-    """Packets arrive, and are not looked at."""
-    CPU_TIME = "CPU time"
-    NOTHING = "nothing"
-    """A note: a number of this host that is easily misread."""
-
-
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A value, and where it stood."""
-
     value: str
     at: str
+    """The file or the question where it was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingEvidence:
     """A finding's evidence on this host."""
 
-    where: str
     says: str
     read: tuple[Read, ...]
     change: str
     """The command, with this host's names in it."""
+    where: str = ""
+    """Empty: the subject that was looked at."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    id: str
-    """Stable: it never means anything else."""
-    title: str
-    costs: Costs
-    why: str
-    source: str
-    not_when: str
-    """Condition under which it does not apply."""
-    change: str
-    roles: tuple[PortRole, ...] = (PortRole.SENSOR,)
-    look: Callable[[JudgedSnapshot], Iterator[FindingEvidence]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditFinding:
-    kind: Kind
-    seen: FindingEvidence
+Look: TypeAlias = Callable[..., Iterator[FindingEvidence]]
+"""Looks for one kind of finding, in a `JudgedSnapshot` and at one subject of it (`Kind.judges`)."""
 
 
 def share(part: int, whole: int) -> str:

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nodrop.audit.host_role import HostRole
 from nodrop.config.units import count_of, time_s
 from nodrop.errors import BadInput, NotReady, interrupts
 from nodrop.exit_codes import ANSWERED, FAULTS_SEEN, NO_ANSWER
@@ -41,13 +41,6 @@ if TYPE_CHECKING:
     from nodrop.results.other_records import WatchedInterval
     from nodrop.testbed.hosts.local import LocalHost
     from nodrop.testbed.hosts.ssh import SshHost
-
-
-class HostRole(StrEnum):
-    """`audit.world.Role`, which is not imported before it is needed; a test holds them equal."""
-
-    SENSOR = "sensor"
-    GENERATOR = "generator"
 
 
 def audit(
@@ -111,14 +104,11 @@ def audit(
     something could not be read; 2: bad input.
     """
     from nodrop.audit.audit_answer import audited, sarif
-    from nodrop.audit.world import PortRole
     from nodrop.tune.device import some_port
 
     watch_s = None if watch is None else time_s("--watch", watch, least=1.0)
     with _host(where, become, ssh_config, "audit") as sensor:
-        found = audited(
-            sensor, role=PortRole(role), config=config, ports=ports or [], watch_s=watch_s
-        )
+        found = audited(sensor, role=role, config=config, ports=ports or [], watch_s=watch_s)
     if sarif_file is not None:
         write_anew(sarif_file, (sarif(found) + "\n").encode())
     if as_json:

@@ -9,11 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
 from nodrop.ledger.sender import Quota
+from nodrop.protocol import (
+    MemoryHits,
+    PortFeature,
+    SensorLine,
+    SensorThread,
+    SensorYaml,
+    SuricataPortSaid,
+    SuricataSaid,
+    YamlText,
+)
 
 UNSEEN = 0
 """Process id of a program that this user may not see."""
@@ -48,17 +58,6 @@ class ShownSetting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InterruptLine:
-    """An interrupt line of a port's receive queue."""
-
-    number: int
-    name: str
-    effective: tuple[int, ...]
-    fired: int
-    """Since the host was booted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RssSpread:
     """How a NIC chooses the queue of a packet (struct ethtool_rxfh)."""
 
@@ -79,13 +78,6 @@ class RssSpread:
         """Both directions of a flow hash alike: the key repeats every 16 bits, or it is an XOR."""
         repeats = self.key[4:] == self.key[:-4]
         return self.transformed or self.function == XOR or (len(self.key) > 4 and repeats)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Feature:
-    on: bool
-    fixed: bool
-    """The driver has it fixed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +116,7 @@ class SnapshotPort:
     """rtnl_link_stats64, and carrier_changes."""
     driver_counters: Mapping[str, int] = field(default_factory=dict)
     """`ethtool -S`."""
-    features: Mapping[str, Feature] = field(default_factory=dict)
+    features: Mapping[str, PortFeature] = field(default_factory=dict)
     ring: tuple[int, int] | None = None
     """Descriptors of a receive ring, and the most that the driver takes."""
     queues: int | None = None
@@ -132,7 +124,8 @@ class SnapshotPort:
     combined: bool | None = None
     """A queue that receives sends too, and `ethtool -L` sets both at once."""
     spread: RssSpread | None = None
-    lines: tuple[InterruptLine, ...] = ()
+    lines: tuple[SensorLine, ...] = ()
+    """Interrupt lines of its receive queues, each with how often it fired since boot."""
     rps: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Queue → the CPUs that RPS hands its packets to; queues without are left out."""
     node: int | None = None
@@ -201,7 +194,6 @@ class Socket:
     block_bytes: int | None = None
     blocks: int | None = None
     frame_bytes: int | None = None
-    frames: int | None = None
     retire_ms: int | None = None
     fanout_id: int | None = None
     fanout_type: int | None = None
@@ -238,66 +230,6 @@ class Socket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryHits:
-    """How often the memory limit of a control group was reached."""
-
-    file: str
-    """The file that counts it."""
-    times: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapturingThread:
-    name: str
-    allowed: tuple[int, ...]
-
-    @property
-    def captures(self) -> bool:
-        return self.name.startswith(("W#", "RX#"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class YamlText:
-    """A yaml with the files that it includes."""
-
-    path: str
-    """Absolute path of the first, as its program sees it."""
-    texts: Mapping[str, str]
-    errors: Mapping[str, str] = field(default_factory=dict)
-    """Path → why it cannot be read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Yaml:
-    """A suricata.yaml of a program."""
-
-    path: str
-    """The path that the program was given."""
-    newer: bool = False
-    """Whether it was written after the program that read it was started."""
-    text: YamlText
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortAnswer:
-    """Suricata's iface-stat."""
-
-    packets: int = 0
-    """The dropped are among them."""
-    drops: int = 0
-    invalid_checksums: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
-    """Answers of a Suricata's command socket."""
-
-    ports: Mapping[str, PortAnswer] = field(default_factory=dict)
-    counters: Mapping[str, int] | None = None
-    """dump-counters, flat; None: it has not synchronized them yet, or is silent."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CapturingProgram:
     """A process that holds packet sockets, or a Suricata."""
 
@@ -307,17 +239,25 @@ class CapturingProgram:
     """Whether a signal, such as SIGSTOP, holds it."""
     space: int | None = OURS
     """None: no packet socket is in its namespace."""
-    threads: tuple[CapturingThread, ...] = ()
+    threads: tuple[SensorThread, ...] = ()
     quotas: tuple[Quota, ...] = ()
     memory_hits: tuple[MemoryHits, ...] = ()
-    yaml: Yaml | None = None
-    answers: Answers | None = None
+    """How often the limit of each of its control groups was reached."""
+    yaml: SensorYaml | None = None
+    answers: SuricataSaid | None = None
     uptime_s: float | None = None
     missing: tuple[Missing, ...] = ()
 
     @property
     def counters(self) -> Mapping[str, int]:
-        return (self.answers and self.answers.counters) or {}
+        """Suricata's dump-counters, flat; empty before it has synchronized them, or if it is
+        silent."""
+        return (self.answers and self.answers["counters"]) or {}
+
+    @property
+    def interfaces(self) -> Mapping[str, SuricataPortSaid]:
+        """Suricata's iface-stat; the dropped are among its packets."""
+        return self.answers["ports"] if self.answers else {}
 
     @property
     def suricata(self) -> bool:
@@ -329,17 +269,28 @@ class CapturingProgram:
         return self.name.lower().startswith(WATCHERS)
 
     @property
-    def capturing(self) -> tuple[CapturingThread, ...]:
+    def capturing(self) -> Sequence[SensorThread]:
         """Suricata's threads that own a capture socket: RX# in autofp, where W# only work."""
-        found = [thread for thread in self.threads if thread.captures]
-        receivers = [thread for thread in found if thread.name.startswith("RX#")]
-        return tuple(receivers or found)
+        receivers = [thread for thread in self.threads if thread["name"].startswith("RX#")]
+        return receivers or [one for one in self.threads if one["name"].startswith("W#")]
 
     def __str__(self) -> str:
         return f"{self.name} (pid {self.pid})" if self.pid != UNSEEN else self.name
 
     def __hash__(self) -> int:
         return hash((self.pid, self.name, self.space))
+
+
+class Capture(NamedTuple):
+    """A program's sockets on a port."""
+
+    port: SnapshotPort
+    program: CapturingProgram
+    sockets: Sequence[Socket]
+
+    @property
+    def where(self) -> str:
+        return f"{self.program}, {self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,7 +323,7 @@ class Snapshot:
         """A node's answer, field by field."""
         return _reader().validate_python(look)
 
-    def captures(self) -> Iterator[tuple[SnapshotPort, CapturingProgram, Sequence[Socket]]]:
+    def captures(self) -> Iterator[Capture]:
         """Each port with each program that takes all of its packets by sockets of its own, else
         with those that take each packet of every port (tcpdump -i any). One that may not be seen
         has a ring, or it is not known to capture."""
@@ -386,7 +337,7 @@ class Snapshot:
                     held.setdefault(known, []).append(one)
             own = {one: its for one, its in held.items() if any(each.index for each in its)}
             for program, sockets in (own or held).items():
-                yield port, program, sockets
+                yield Capture(port, program, sockets)
 
     def listening(self, port: SnapshotPort) -> list[Socket]:
         """Sockets that are given every packet of this port."""
@@ -399,7 +350,7 @@ class Snapshot:
     def captured(self) -> Iterator[SnapshotPort]:
         """Ports that a capture program listens on."""
         for port in self.ports:
-            if any(found is port for found, _, _ in self.captures()):
+            if any(one.port is port for one in self.captures()):
                 yield port
 
 

@@ -28,49 +28,24 @@ class LossCounter:
     feature: str | None = None
     """Output that must be on for it to be counted."""
 
-    def of(self, version: int) -> bool:
-        return (self.since or 0) <= version <= (self.until or version)
 
-    def in_family(self, name: str) -> bool:
-        return matches(self.counter, name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoLoss:
-    """Counters that sound like a loss, and why they are none."""
-
-    counters: tuple[str, ...]
-    because: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuricataCounters:
-    lost: tuple[LossCounter, ...]
-    no_loss: tuple[NoLoss, ...]
+@cache
+def table() -> Mapping[str, Any]:
+    text = files("nodrop.sensor").joinpath("suricata_counters.toml").read_text("utf-8")
+    return tomllib.loads(text)
 
 
 @cache
-def suricata_counters() -> SuricataCounters:
-    text = files("nodrop.sensor").joinpath("suricata_counters.toml").read_text("utf-8")
-    table: dict[str, Any] = tomllib.loads(text)
-    return SuricataCounters(
-        lost=tuple(LossCounter(**row) for row in table["lost"]),
-        no_loss=tuple(
-            NoLoss(counters=tuple(row["counters"]), because=row["because"])
-            for row in table["no_loss"]
-        ),
-    )
+def loss_counters() -> tuple[LossCounter, ...]:
+    return tuple(LossCounter(**row) for row in table()["lost"])
 
 
 def lost_analysis(counters: Mapping[str, int]) -> Iterator[tuple[LossCounter, str]]:
     """Rows of the table that a Suricata has counters for, each with the counter's own name."""
-    for row in suricata_counters().lost:
-        if "*" not in row.counter:
-            if row.counter in counters:
-                yield row, row.counter
-            continue
-        for name in counters:
-            if row.in_family(name):
+    for row in loss_counters():
+        names = counters if "*" in row.counter else counters.keys() & {row.counter}
+        for name in names:
+            if matches(row.counter, name):
                 yield row, name
 
 

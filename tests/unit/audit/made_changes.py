@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from nodrop.audit.symmetry import Dealt, Met
+from nodrop.audit.symmetry import Dealt
+from nodrop.protocol import FlowsMet
 from tests.unit.audit.made_host import LISTENER, WORKER, MadeHost, texts
 
 Change = Callable[[MadeHost], object]
@@ -48,7 +49,7 @@ def rings(**other: object) -> Change:
 
 
 def flows(together: int, both: int, kind: int = 5, seen: int = 900) -> Change:
-    met = {"tcp4": Met(seen=seen, flows=both, together=together)}
+    met = {"tcp4": FlowsMet(seen=seen, flows=both, together=together)}
     return lambda host: host.dealt.append(Dealt(kind=kind, members=4, met=met))
 
 

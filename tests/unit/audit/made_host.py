@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.audit.audit_answer import AuditAnswer, answer, findings
+from nodrop.audit.host_role import HostRole
 from nodrop.audit.reading import judged
 from nodrop.audit.symmetry import Dealt
-from nodrop.audit.world import JudgedSnapshot, PortRole
+from nodrop.audit.world import JudgedSnapshot
 from nodrop.sensor.snapshot import Snapshot, Socket
 
 Json = dict[str, Any]
@@ -40,7 +41,6 @@ WORKER = Socket(
     block_bytes=1 << 20,
     blocks=155,
     frame_bytes=1616,
-    frames=100_000,
     retire_ms=10,
     fanout_id=99,
     fanout_type=5,
@@ -118,6 +118,11 @@ class MadeHost:
         self.suricata["answers"] = {
             "socket": "/run/suricata/suricata-command.socket",
             "silent": None,
+            "refused": False,
+            "mode": "AF_PACKET_DEV",
+            "memcaps": {},
+            "counters_mono_ns": None,
+            "ports_before": {},
             "ports": {"eth1": {"packets": 1000, "drops": 0, "invalid_checksums": 1}},
             "counters": {
                 "capture.kernel_packets": 1000, "capture.kernel_drops": 0, "decoder.pkts": 1000,
@@ -156,23 +161,28 @@ class MadeHost:
 
     # --- what is seen ---------------------------------------------------------------------------
 
-    def look(self) -> Json:
-        """A node's answer."""
+    def look(self, asked: Sequence[str] = ()) -> Json:
+        """A node's answer; of ports that are asked for, the sockets there alone."""
+        sockets = [
+            asdict(one)
+            for one in self.sockets
+            if not asked or (one.space == 0 and (one.index == 0 or one.port in asked))
+        ]
         ports = [self.port, *self.other_ports]
         return {
             **self.machine,
             "names": ["lo", *(one["name"] for one in ports if one["space"] == 0)],
             "ports": ports,
-            "sockets": [asdict(one) for one in self.sockets],
+            "sockets": sockets,
             "programs": [*self.programs.values()],
             "files": self.files,
             "missing": self.missing,
         }
 
     def world(
-        self, *, role: PortRole = PortRole.SENSOR, ports: Sequence[str] = ()
+        self, *, role: HostRole = HostRole.SENSOR, ports: Sequence[str] = ()
     ) -> JudgedSnapshot:
-        found = judged(Snapshot.of(self.look()), role=role, ports=ports)
+        found = judged(Snapshot.of(self.look(ports)), role=role, ports=ports)
         return replace(found, dealt={"eth1": tuple(self.dealt)})
 
     def configured(self, path: Path, text: str | None) -> JudgedSnapshot:
@@ -183,8 +193,8 @@ class MadeHost:
     def answer(self, **asked: Any) -> AuditAnswer:
         return answer(self.world(**asked), took_s=0.1)
 
-    def ids(self, role: PortRole = PortRole.SENSOR) -> list[str]:
-        return [one.kind.id for one in findings(self.world(role=role))]
+    def ids(self, role: HostRole = HostRole.SENSOR) -> list[str]:
+        return [one.id for one in findings(self.world(role=role))]
 
 
 def program(pid: int, name: str, *workers: list[int]) -> Json:

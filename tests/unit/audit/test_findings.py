@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from nodrop.audit import capture_kinds
-from nodrop.audit.audit_answer import KINDS, answer
+from nodrop.audit.audit_answer import LOOKS, answer
+from nodrop.audit.host_role import HostRole
+from nodrop.audit.kinds import KINDS
 from nodrop.audit.real_flows import watched
-from nodrop.audit.symmetry import Dealt, Met
-from nodrop.audit.world import PortRole
+from nodrop.audit.symmetry import Dealt
 from nodrop.errors import BadInput
+from nodrop.protocol import FlowsMet
 from nodrop.sensor.snapshot import QUEUE
 from tests.unit.audit.made_changes import (
     Change,
@@ -459,7 +461,7 @@ def test_flows_are_watched_as_the_programs_of_a_port_are_dealt_packets(host: Mad
     node = Listening({"tcp4": {"seen": 9, "flows": 5, "together": 4}})
     found = watched(node, host.world(), 1.5)
     assert node.asked == [{"port": "eth1", "pid": None, "kind": QUEUE, "members": 2}]
-    met = Met(seen=9, flows=5, together=4)
+    met = FlowsMet(seen=9, flows=5, together=4)
     assert found.dealt == {"eth1": (Dealt(kind=QUEUE, members=2, met={"tcp4": met}),)}
     assert found.values[-1].value == "4 of 5 (tcp4: 4 of 5); 9 flows seen"
 
@@ -477,7 +479,7 @@ def test_one_way_mirrors_are_found_where_nothing_splits_a_flow(
     assert found.missing == ()
     (said,) = [one.value for one in found.values if one.what == "flows at eth1"]
     assert "one queue, and no program there deals packets" in said
-    met = {"tcp4": Met(seen=seen, flows=both, together=both)}
+    met = {"tcp4": FlowsMet(seen=seen, flows=both, together=both)}
     host.dealt = [Dealt(kind=QUEUE, members=1, met=met)]
     assert ("one-way-traffic" in host.ids()) is ways
     assert "split-flows" not in host.ids()
@@ -540,13 +542,13 @@ def test_what_a_given_file_leaves_unjudged_is_said(
 
 
 def test_every_kind_for_a_sensor_has_a_case() -> None:
-    for_a_sensor = {kind.id for kind in KINDS if PortRole.SENSOR in kind.roles}
+    for_a_sensor = {kind.id for kind in KINDS if HostRole.SENSOR in kind.roles}
     assert {kind for kind, _, _ in CASES} == for_a_sensor
 
 
 def test_ids_are_unique_and_each_kind_says_all(host: MadeHost) -> None:
     ids = [kind.id for kind in KINDS]
-    assert len(set(ids)) == len(ids)
+    assert len(set(ids)) == len(ids) and LOOKS.keys() == set(ids)
     for kind in KINDS:
         assert kind.title and kind.why and kind.source and kind.not_when and kind.change
 
@@ -562,9 +564,9 @@ def test_ids_are_unique_and_each_kind_says_all(host: MadeHost) -> None:
 )
 def test_a_generator_has_findings_of_its_own(host: MadeHost, change: Change, kind: str) -> None:
     host.sockets.clear()
-    assert host.ids(PortRole.GENERATOR) == []
+    assert host.ids(HostRole.GENERATOR) == []
     change(host)
-    assert kind in host.ids(PortRole.GENERATOR)
+    assert kind in host.ids(HostRole.GENERATOR)
 
 
 # --- ten mistakes of public threads (reference/tuning.md, section 8) ----------------------------

@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
-from nodrop.audit.audit_answer import KINDS, findings
+from nodrop.audit.audit_answer import findings
+from nodrop.audit.kinds import KINDS
 from nodrop.drops.places import ANALYSIS
-from nodrop.sensor.suricata_counters import LossCounter, matches, suricata_counters
+from nodrop.sensor.suricata_counters import LossCounter, loss_counters, matches, table
 from tests.unit.audit.made_host import MadeHost
 from tests.unit.drops.test_capture_books import port, program, said, sock
 from tests.unit.drops.test_places import interval
 
-TABLE = suricata_counters()
+LOST, NO_LOSS = loss_counters(), table()["no_loss"]
 
 
-@pytest.mark.parametrize("row", TABLE.lost, ids=lambda row: row.counter)
+@pytest.mark.parametrize("row", LOST, ids=lambda row: row.counter)
 def test_drops_and_audit_say_each_counter_that_rises(row: LossCounter) -> None:
     counter = row.counter.replace("*", "ssh")
     caps = {row.memcap: "3mb"} if row.memcap else {}
@@ -34,18 +35,18 @@ def test_drops_and_audit_say_each_counter_that_rises(row: LossCounter) -> None:
 
     host = MadeHost()
     host.suricata["answers"]["counters"] = {counter: 13}
-    (seen,) = [one.seen for one in findings(host.world()) if one.kind.id == row.finding]
+    (seen,) = [one for one in findings(host.world()) if one.id == row.finding]
     assert row.loses in seen.says and "13 times" in seen.says and row.setting in seen.change
     assert seen.read[0].value == f"{counter} 13"
 
 
 def test_no_counter_is_a_loss_and_none_at_once() -> None:
-    lost = [row.counter for row in TABLE.lost]
-    none = [one for each in TABLE.no_loss for one in each.counters]
+    lost = [row.counter for row in LOST]
+    none = [one for each in NO_LOSS for one in each["counters"]]
     assert len({*lost, *none}) == len(lost) + len(none)
     assert [n for n in lost if any(matches(one, n) for one in none)] == []
-    assert {row.finding for row in TABLE.lost} <= {kind.id for kind in KINDS}
-    assert [each.counters for each in TABLE.no_loss if not each.because] == []
+    assert {row.finding for row in LOST} <= {kind.id for kind in KINDS}
+    assert [each["counters"] for each in NO_LOSS if not each["because"]] == []
 
 
 @pytest.mark.parametrize(

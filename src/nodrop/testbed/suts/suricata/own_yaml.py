@@ -9,12 +9,13 @@ from functools import cache
 from importlib.resources import files
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
 from nodrop.config.options import INPUTS, input_path, shown
 from nodrop.errors import BadInput
+from nodrop.protocol import YamlText
 from nodrop.untrusted.folder import read_file
 from nodrop.untrusted.json_text import one_line
 
@@ -65,30 +66,20 @@ def of_option(error: BadInput) -> BadInput:
     return BadInput(f"--config: {words}", hint=error.hint)
 
 
-class Texts(Protocol):
-    """A yaml of any host, with the files that it includes."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def texts(self) -> Mapping[str, str]: ...
-    @property
-    def errors(self) -> Mapping[str, str]: ...
-
-
-def read_texts(yaml_text: Texts) -> Yaml:
-    """Reads no file of this machine. BadInput as `read_own`."""
+def read_texts(yaml_text: YamlText) -> Yaml:
+    """Reads a yaml of any host, with the files that it includes, and no file of this machine.
+    BadInput as `read_own`."""
 
     def read(path: Path) -> bytes:
-        text = yaml_text.texts.get(str(path))
+        text = yaml_text["texts"].get(str(path))
         if text is None:
-            why = yaml_text.errors.get(str(path), "No such file or directory")
+            why = yaml_text["errors"].get(str(path), "No such file or directory")
             raise OSError(0, why)
         # The node hands on what is no UTF-8 as U+FFFD, a mark of the byte order too.
         utf_16 = text.startswith("\ufffd\ufffd") and "\0" in text
         return UTF_16[0] if utf_16 else text.encode()
 
-    return _read_yaml(_Source(Path(yaml_text.path), read=read))
+    return _read_yaml(_Source(Path(yaml_text["path"]), read=read))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
