@@ -14,9 +14,10 @@ import pytest
 
 from nodrop.audit.audit_answer import FindingAnswer, findings
 from nodrop.audit.reading import judged, look
-from nodrop.drops.places import ANALYSIS, PlaceTotal
+from nodrop.drops.places import ANALYSIS
 from nodrop.drops.watching import Watch
 from nodrop.protocol import Captures
+from nodrop.results.other_records import WatchedPlace
 from nodrop.sensor.suricata_counters import LossCounter, loss_counters, matches, table
 from nodrop.testbed.hosts.control_groups import SocketLooks
 from nodrop.testbed.hosts.local import LocalHost
@@ -47,7 +48,7 @@ class Reached:
     version: int
     counters: Mapping[str, int]
     memcaps: Mapping[str, str]
-    rows: Sequence[PlaceTotal]
+    rows: Sequence[WatchedPlace]
     """Places of `nodrop drops`."""
     findings: Sequence[FindingAnswer]
     """Findings of `nodrop audit` about it."""
@@ -78,11 +79,11 @@ def reached(bits: Bits, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Re
                     pass
                 watch.look(seen)
                 replay(link, trace, "-M", "100")
-                rows: Sequence[PlaceTotal] = ()
+                rows: Sequence[WatchedPlace] = ()
                 while not rows and time.monotonic() < deadline:
                     interval = watch.look(seen := looks())
                     assert interval is not None
-                    rows = [one for one in interval.rows if one.loss.place == ANALYSIS]
+                    rows = [one for one in interval.answer.places if one.place == ANALYSIS]
             mine = [one for one in findings(judged(look(here))) if f"pid {pid}" in one.where]
             version = int(str(running.facts()["version"]).partition(".")[0])
     (suricata,) = (one["suricata"] for one in seen["programs"].values())
@@ -125,12 +126,12 @@ def test_each_memcap_of_the_table_can_be_set(reached: Reached) -> None:
 
 def test_sessions_that_find_no_memory_are_said_by_drops_and_by_audit(reached: Reached) -> None:
     times = reached.counters["http.memcap"]
-    (row,) = [one for one in reached.rows if one.loss.counter == "http.memcap"]
+    (row,) = [one for one in reached.rows if one.counter == "http.memcap"]
     assert 0 < row.total <= times
-    assert 'memcap-set applayer-proto-http 8kb"' in row.loss.do
+    assert 'memcap-set applayer-proto-http 8kb"' in row.do
     said = [one for one in reached.findings if one.id == "memcap-reached"]
     (one,) = [each for each in said if "http.memcap" in each.read[0].value]
     assert "app-layer.protocols.http.memcap" in one.change
     assert {each.read[0].value.split()[0] for each in said} == {
-        each.loss.counter for each in reached.rows
+        each.counter for each in reached.rows
     }

@@ -17,10 +17,11 @@ import pytest
 from nodrop.audit.audit_answer import AuditAnswer, answer
 from nodrop.audit.reading import here, judged, look, peer_of
 from nodrop.drops.places import DropCause
-from nodrop.drops.watching import DropsInterval, Watch, written
+from nodrop.drops.watching import DropsInterval, Watch
 from nodrop.results.other_records import WatchedInterval
 from nodrop.testbed.hosts.control_groups import SocketLooks
 from tests.netns.made_sensor import Made, made_sensor
+from tests.unit.drops.test_places import cause_of
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root and unshare"),
@@ -101,10 +102,10 @@ def losses(packets: int, length: int) -> dict[str, Loss]:
 
 
 def said_by_drops(found: DropsInterval, port: str) -> set[str]:
-    rows = [row for row in found.rows if row.loss.where.endswith(port)]
-    blind = {str(one.why) for one in found.blind if one.port == port}
-    causes = {str(row.loss.cause) for row in rows if row.loss.cause is not DropCause.PLACE}
-    return causes | {row.loss.place for row in rows if row.loss.cause is DropCause.PLACE} | blind
+    rows = [row for row in found.answer.places if row.where.endswith(port)]
+    blind = {str(one.why) for one in found.answer.blind if one.port == port}
+    causes = {(row.place, cause_of(row.why)) for row in rows}
+    return {place if code == DropCause.PLACE else code for place, code in causes} | blind
 
 
 def said_by_audit(found: AuditAnswer, port: str) -> set[str]:
@@ -117,7 +118,7 @@ PROGRAM = re.compile(r"(nsenter|ip|ethtool|kill|cat|ps) ")
 
 def commands(found: DropsInterval, audited: AuditAnswer, made: Made) -> list[str]:
     """Commands that were printed for this host alone; what both say of others is left alone."""
-    printed = [row.loss.do for row in found.rows]
+    printed = [row.do for row in found.answer.places]
     printed += [one.change for one in audited.findings]
     parts = [part.strip() for line in printed for part in re.split(r"; |   # |, or ", line)]
     ours = (str(made.pid), *made.pids)
@@ -167,12 +168,11 @@ def test_each_loss_is_said_by_both(own_sys: bool, packets: int, length: int) -> 
         assert not one.audit or any(one.audit in said for said in audit), (name, audit)
         assert not (clear and audit & LOSES), (name, audit)
         assert clear is not bool(one.drops), (name, drops)
-    assert written(found).blind == [*found.blind]
 
     # Each process of a shared group has its own line, and its own cause.
-    workers = [row for row in found.rows if row.loss.where.endswith(ports["workers"])]
-    assert {row.loss.cause for row in workers} == {DropCause.STOPPED, DropCause.NOT_READING}
-    (refused,) = (row for row in found.rows if row.loss.where == ports["mtu"])
+    workers = [row for row in found.answer.places if row.where.endswith(ports["workers"])]
+    assert {cause_of(row.why) for row in workers} == {DropCause.STOPPED, DropCause.NOT_READING}
+    (refused,) = (row for row in found.answer.places if row.where == ports["mtu"])
     assert refused.total == packets
     (seen,) = (one for one in audited.findings if one.where.startswith(ports["mtu"]))
     assert seen.says.startswith(f"it refused {packets:,} packets")

@@ -254,10 +254,9 @@ def drops(
     level was visible for --fail-above-level; 2: bad input.
     """
     from nodrop.audit.reading import peer_of
-    from nodrop.drops.chosen_ports import ChosenPorts
     from nodrop.drops.outlets import lost_at
     from nodrop.drops.places import ANALYSIS
-    from nodrop.drops.watching import intervals, written
+    from nodrop.drops.watching import intervals
     from nodrop.results.writer import must_be_new
     from nodrop.testbed.hosts.control_groups import SocketLooks
 
@@ -274,16 +273,15 @@ def drops(
         _outlets(host, record, metrics) as outlets,
     ):
         levels = HighestLevel()
-        chosen = ChosenPorts(ports, looks, looks.levels) if ports else looks
         found = _passed_on(
             intervals(
-                chosen,
+                looks,
                 interval_s=interval_s,
                 for_s=interval_s if once else for_s,
-                levels=None if once else chosen.levels,
+                levels=None if once else looks.levels,
                 spells=None if once else looks.spells,
                 peer_of=partial(peer_of, host),
-                chosen=[name for name in ports or () if name != "any"],
+                chosen=ports or (),
             ),
             [*outlets, levels],
         )
@@ -291,12 +289,12 @@ def drops(
         if as_json:
             for last in found:
                 _must_see_one(last, once, at)
-                say_json(written(last).model_dump())
+                say_json(last.answer.model_dump())
         else:
             last = _show(found, once, at)
     if last is None:
         return 0
-    lost = [lost_at(row) for row in last.rows if row.loss.place != ANALYSIS]
+    lost = [lost_at(row) for row in last.answer.places if row.place != ANALYSIS]
     if fail_on_loss and lost:
         complain(f"lost: {'; '.join(lost)}")
         return FAULTS_SEEN
@@ -353,13 +351,9 @@ def _outlets(
 def _passed_on(
     found: Iterator[DropsInterval], outlets: Sequence[RecordedWatch | Metrics | HighestLevel]
 ) -> Iterator[DropsInterval]:
-    from nodrop.drops.watching import written
-
     for one in found:
-        if outlets:
-            kept = written(one)
-            for outlet in outlets:
-                outlet.add(kept)
+        for outlet in outlets:
+            outlet.add(one.answer)
         yield one
 
 
@@ -390,10 +384,9 @@ def _host(
 
 def _must_see_one(found: DropsInterval, once: bool, at: str) -> None:
     if once and not found.balances:
-        driven = [
-            one for one in found.not_visible if one["why"].startswith("no port of the kernel")
-        ]
-        hint = "; ".join(f"{one['what']}: {one['needs']}" for one in driven)
+        hidden = found.answer.not_visible
+        driven = [one for one in hidden if one.why.startswith("no port of the kernel")]
+        hint = "; ".join(f"{one.what}: {one.needs}" for one in driven)
         raise NotReady(nobody(at), hint=hint or "start one, then look again")
 
 
@@ -412,11 +405,11 @@ def _show(found: Iterator[DropsInterval], once: bool, at: str) -> DropsInterval 
     try:
         if out.is_terminal and not once:
             for last in _live(found):
-                began = began or last.real_ns - round(last.seconds * 1e9)
+                began = began or last.answer.began_real_ns
         else:
             idle = False
             for last in found:
-                began = began or last.real_ns - round(last.seconds * 1e9)
+                began = began or last.answer.began_real_ns
                 _must_see_one(last, once, at)
                 if not last.balances and not idle:
                     say(f"{nobody(at)}; waiting for one")
@@ -440,9 +433,9 @@ def _live(found: Iterator[DropsInterval]) -> Iterator[DropsInterval]:
     began: int | None = None
     with Display(console=console(), auto_refresh=False, transient=True, screen=False) as display:
         for one in found:
-            began = began or one.real_ns - round(one.seconds * 1e9)
-            for row in one.rows:
-                at = f"{row.loss.place}, {row.loss.where} {row.loss.counter}"
+            began = began or one.answer.began_real_ns
+            for row in one.answer.places:
+                at = f"{row.place}, {row.where} {row.counter}"
                 rates[at] = [*rates.get(at, []), row.rate_pps][-SPARK_INTERVALS:]
             display.update(view(one, began, rates), refresh=True)
             yield one

@@ -19,7 +19,8 @@ from nodrop.protocol import (
     CaptureSocket,
     Reassembled,
 )
-from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, SocketSums
+from nodrop.results.other_records import WatchedLevel
+from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, SocketSums, copies
 
 COUNTER_32 = 1 << 32
 STEP_NS = 2_500_000_000
@@ -116,8 +117,7 @@ class CaptureReading:
     def mute(self) -> bool:
         """A Suricata without a command socket: it reads its counters each second, and nobody can
         ask it for them."""
-        one = self.program
-        return bool(one and one["name"].startswith("Suricata") and one["suricata"] is None)
+        return bool(self.suricata and self.program and self.program["suricata"] is None)
 
     @property
     def offered(self) -> AccountRange | None:
@@ -131,12 +131,34 @@ class CaptureReading:
         return f"{words} {self.key.pid}{more}" if self.key.pid else f"{words} (not visible)"
 
     @property
+    def suricata(self) -> bool:
+        return bool(self.program and self.program["name"].startswith("Suricata"))
+
+    @property
     def port_name(self) -> str:
         if self.port is not None:
             return self.port["name"]
         return {0: "every port", -1: "a port that is gone"}.get(
             self.key.ifindex, f"port {self.key.ifindex}"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingState:
+    """Rings of a capture within one interval."""
+
+    level: WatchedLevel | None = None
+    """None: it has no ring, or its ring is not visible."""
+    lowest_ratio: float | None = None
+    """The emptiest that the fullest of them was at any look; None: not visible."""
+    oldest_ms: int | None = None
+    """Age of the oldest packet that waits."""
+    overflow_ms: int | None = None
+    """Time until the first is full, if its reader stays away; None: none fills up."""
+    losing: int = 0
+    """Intervals with loss in a row, this one included."""
+    unannounced: str | None = None
+    """Why nothing said before that they filled up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +174,6 @@ class Balance:
     dropped: int | None
     dropped_now: int | None
     """Within this interval."""
-    waiting: AccountRange | None
     waited_before: AccountRange | None
     """Packets in its rings when the books began, and so not among those that arrived."""
     read: AccountRange | None
@@ -168,6 +189,7 @@ class Balance:
     say what it did with them. None: its last answer has all, or the port is not visible."""
     unsaid_dropped: int = 0
     """Seen to be dropped of those, at the least."""
+    rings: RingState = field(default_factory=RingState)
     members: Sequence[Balance] = ()
     """Processes of a fanout group that several share, each with what its own sockets had; what came
     to the port is the whole group's."""
@@ -289,7 +311,7 @@ class CaptureBooks:
             for socket in group.sockets:
                 by_pid.setdefault(socket["pid"], []).append(socket)
             for pid, sockets in by_pid.items():
-                yield replace(self._reading(seen, group.port, pid, sockets), others=0)
+                yield self._reading(seen, group.port, pid, sockets)
 
     def _reading(
         self,
@@ -308,8 +330,6 @@ class CaptureBooks:
             inodes=frozenset(socket["inode"] for socket in sockets),
         )
         arrived, dropped, at_least = self._arrived(key, port, program, sockets, seen["mono_ns"])
-        lone = sum(socket["fanout"] is None for socket in sockets)
-        groups = {socket["fanout"]["id"] for socket in sockets if socket["fanout"]}
         return CaptureReading(
             key=key,
             mono_ns=seen["mono_ns"],
@@ -317,7 +337,7 @@ class CaptureBooks:
             program=program,
             sockets=sockets,
             # Without counters the fanout is not known either: threads share a port as a rule.
-            copies=len(groups) + lone if first["counted"] else 1,
+            copies=copies(sockets) if first["counted"] else 1,
             arrived=arrived,
             dropped=dropped,
             waiting=_waiting(sockets),
@@ -476,7 +496,6 @@ def _balance(
         merged=merged,
         dropped=dropped,
         dropped_now=_between(before.dropped, now.dropped),
-        waiting=now.waiting,
         waited_before=first.waiting,
         read=read,
         residual=residual,

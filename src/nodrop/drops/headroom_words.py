@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 
+from nodrop.answer.finding import WORDS
 from nodrop.drops.capture_books import Balance
-from nodrop.drops.watching import DropsInterval
-from nodrop.ledger.twin import TwinRefusal
 from nodrop.results.other_records import WatchedLevel
-
-WITHHELD: Mapping[str | None, str] = {
-    None: "no spell of 250 looks a second has ended in which its reader was not stopped",
-    TwinRefusal.NO_QUEUE: "packets never waited long enough to tell what one costs, and the "
-    "time of the reader does not tell it either",
-    TwinRefusal.NOT_REPRODUCED: "a queue with the costs that were seen does not show the level "
-    "that was seen",
-    TwinRefusal.TOO_FAR: "the limit is too far away",
-    "lost": "packets were lost while its reader was kept off its CPU, or between two spells of "
-    "looks",
-}
-"""Reason for no forecast (`WatchedLevel.withheld`) → its words."""
 
 
 def clock(real_ns: int) -> str:
@@ -31,10 +18,9 @@ def percent(ratio: float) -> str:
     return f"{ratio * 100:.0f} %" if ratio == 0 or ratio >= 0.005 else "< 1 %"
 
 
-def headroom_words(one: Balance, found: DropsInterval) -> Iterator[str]:
+def headroom_words(one: Balance) -> Iterator[str]:
     """Highest level and the forecast, or why there is none."""
-    reading = one.reading
-    level = found.levels.get(reading.key.inodes)
+    reading, level = one.reading, one.rings.level
     if level is None:
         return
     name = f"{reading.name} on {reading.port_name}"
@@ -48,7 +34,8 @@ def _forecast_words(level: WatchedLevel, lost: int) -> str:
     if (forecast := level.forecast) is None:
         yet = "" if level.withheld else " yet"
         number = f"{lost:,} " if level.withheld == "lost" else ""
-        return f"no forecast{yet}: {number}{WITHHELD[level.withheld]}"
+        why = WORDS["withheld"][level.withheld or "not_yet"]
+        return f"no forecast{yet}: {number}{why}"
     if forecast.bound == "at_least":
         return (
             f"forecast: at least {times(forecast.times)} times this traffic fits before the ring "

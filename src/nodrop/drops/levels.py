@@ -1,5 +1,5 @@
-"""Levels of the rings of each capture: the highest of an interval and of the watch, from every look
-at them, and what fits as spells of 250 looks a second forecast it."""
+"""Levels of the rings of each capture, from every look at them: the highest and the lowest, when a
+ring will be full, and what fits as spells of 250 looks a second forecast it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,14 @@ up to the second part, while the reader did not run in the time in which it had 
 IDLE_RATIO = 0.1
 MOST_CAPTURES = 64
 """Captures with spells; the one that was seen longest ago goes."""
+FULL_RATIO = 0.5
+"""A ring that is so full is announced before it loses."""
+FILLS_RATIO, FILLS_MS = 0.3, 300
+"""An interval ends early for a ring that is so full and is full in less, or that is half full."""
+EMPTY_RATIO = 0.25
+"""A ring that was announced is announced anew after it was less full."""
+PACE_NS = 40_000_000
+"""A pace is taken over so long at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +61,52 @@ class CaptureLevels:
     _stopped: dict[frozenset[int], int] = field(default_factory=dict)
     """Last look, on the host's clock, that found the program stopped."""
     _new: list[RingSpell] = field(default_factory=list)
+    _last: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
+    """Each ring at the last looks: time and ratio."""
+    announced: set[int] = field(default_factory=set)
+    """Rings that filled up, until they are nearly empty."""
+    _last_ns: int | None = None
+    gap_ns: int = 0
+    """The longest time between two looks of the interval."""
+    lowest: dict[int, float] = field(default_factory=dict)
+    """The least that was seen of each ring in the interval."""
 
-    def add(self, mono_ns: int, ratios: Mapping[int, float]) -> None:
-        """One look at some rings, by inode of the socket."""
+    def add(self, mono_ns: int, ratios: Mapping[int, float]) -> bool:
+        """One look at some rings, by inode of the socket. Whether one begins to fill up."""
         for inode, ratio in ratios.items():
             self._take(inode, Peak(ratio, mono_ns))
+        if self._last_ns is not None:
+            self.gap_ns = max(self.gap_ns, mono_ns - self._last_ns)
+        self._last_ns = mono_ns
+        self.lowest = {
+            inode: min(ratio, self.lowest.get(inode, ratio)) for inode, ratio in ratios.items()
+        }
+        self._last = {
+            inode: [*self._last.get(inode, ()), (mono_ns, ratio)][-3:]
+            for inode, ratio in ratios.items()
+        }
+        fill = {inode for inode in ratios if self._fills(inode)}
+        begins = bool(fill - self.announced)
+        low = {inode for inode, ratio in ratios.items() if ratio < EMPTY_RATIO}
+        self.announced = (self.announced & ratios.keys() - low) | fill
+        return begins
+
+    def full_ms(self, inode: int) -> float | None:
+        """Time until it is full at the pace of the last looks; None: it does not fill."""
+        looks = self._last.get(inode, [])
+        if not looks:
+            return None
+        now_ns, ratio = looks[-1]
+        if before := [one for one in looks if now_ns - one[0] >= PACE_NS]:
+            then_ns, then = before[-1]
+            if ratio > then:
+                return (1 - ratio) * (now_ns - then_ns) / 1e6 / (ratio - then)
+        return None
+
+    def _fills(self, inode: int) -> bool:
+        ratio, left_ms = self._last[inode][-1][1], self.full_ms(inode)
+        soon = ratio >= FILLS_RATIO and left_ms is not None and left_ms <= FILLS_MS
+        return soon or ratio >= FULL_RATIO
 
     def _take(self, inode: int, peak: Peak) -> None:
         for peaks in (self._interval, self._highest):
@@ -108,6 +157,8 @@ class CaptureLevels:
             if (inodes := one.reading.key.inodes) & self._interval.keys()
         }
         self._interval.clear()
+        self.gap_ns = 0
+        self.lowest = {inode: looks[-1][1] for inode, looks in self._last.items()}
         return found
 
     def _level(self, seen: Captures, one: Balance) -> WatchedLevel:

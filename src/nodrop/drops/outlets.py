@@ -8,13 +8,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from nodrop.answer.finding import WORDS
 from nodrop.config.units import count_of
 from nodrop.drops.capture_books import AccountRange, Balance
 from nodrop.drops.headroom_words import before_words, clock, headroom_words, percent
-from nodrop.drops.places import PlaceTotal, thread_shares, unit
-from nodrop.drops.watching import DropsInterval, oldest_ms
-from nodrop.results.other_records import BlindPort
-from nodrop.sensor.blind import BLIND
+from nodrop.drops.places import thread_shares, unit
+from nodrop.drops.watching import DropsInterval
+from nodrop.results.other_records import BlindPort, WatchedPlace
 
 NOT_VISIBLE = "not visible"
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -32,48 +32,44 @@ def number(bounds: AccountRange | None) -> str:
 
 def lines(found: DropsInterval) -> Iterator[str]:
     """An interval for a pipe: one line a program, one a place that lost, one a note."""
-    at = clock(found.real_ns)
-    for note in found.notes:
+    at = clock(found.answer.real_ns)
+    for note in found.answer.notes:
         yield f"{at} {note}"
     for one in found.ended:
-        if one.ended_real_ns == found.real_ns:
-            yield f"{at} (ended) {capture_line(one, found)}{unsaid(one)}"
+        if one.ended_real_ns == found.answer.real_ns:
+            yield f"{at} (ended) {capture_line(one)}{unsaid(one)}"
     for one in found.balances:
-        yield f"{at} {capture_line(one, found)}"
-        yield from (f"{at}   {member_line(member, found)}" for member in one.members)
-    for row in found.rows:
+        yield f"{at} {capture_line(one)}"
+        yield from (f"{at}   {member_line(member)}" for member in one.members)
+    for row in found.answer.places:
         if row.rate_pps:
             yield f"{at} {row_line(row)}"
 
 
-def capture_line(one: Balance, found: DropsInterval) -> str:
+def capture_line(one: Balance) -> str:
     reading = one.reading
     words = [
         f"{reading.port_name}: {number(one.offered)} came",
-        *([f"{number(one.merged)} merged"] if reading.taken is not None else []),
-        f"{reading.name}: {'at least ' if one.at_least else ''}{number(one.arrived)} arrived"
-        f"{waited_before(one)}",
-        f"{dropped_words(one)} dropped",
-        f"{number(one.waiting)} wait{filled(one, found)}",
+        f"{number(one.merged)} merged" if reading.taken is not None else "",
+        *_of_sockets(one, waited_before(one)),
         f"{number(one.read)} read",
-        *level_words(one, found),
+        *level_words(one),
         closing(one),
+        cpu_words(one),
     ]
-    if cpu := cpu_words(one):
-        words.append(cpu)
-    return ", ".join(words)
+    return ", ".join(filter(None, words))
 
 
-def member_line(one: Balance, found: DropsInterval) -> str:
+def member_line(one: Balance) -> str:
     """Packets of one process of a fanout group: those of its own sockets."""
-    words = [
-        f"{one.reading.name}: {'at least ' if one.at_least else ''}{number(one.arrived)} arrived",
-        f"{dropped_words(one)} dropped",
-        f"{number(one.waiting)} wait{filled(one, found)}",
-    ]
-    if cpu := cpu_words(one):
-        words.append(cpu)
-    return ", ".join(words)
+    return ", ".join(filter(None, [*_of_sockets(one), cpu_words(one)]))
+
+
+def _of_sockets(one: Balance, before: str = "") -> Iterator[str]:
+    least = "at least " if one.at_least else ""
+    yield f"{one.reading.name}: {least}{number(one.arrived)} arrived{before}"
+    yield f"{dropped_words(one)} dropped"
+    yield f"{number(one.reading.waiting)} wait{filled(one)}"
 
 
 def dropped_words(one: Balance) -> str:
@@ -88,7 +84,7 @@ def waited_before(one: Balance) -> str:
     return f" (+{number(before)} that waited before)" if before and before.high else ""
 
 
-def filled(one: Balance, found: DropsInterval) -> str:
+def filled(one: Balance) -> str:
     """` (76 of 76 blocks, oldest 721 ms, full in 0 ms)` if any block waits."""
     fills = [socket["waiting"][1] for socket in one.reading.sockets if socket["waiting"]]
     full, of = (sum(fill[key] for fill in fills) for key in ("full", "of"))
@@ -97,16 +93,16 @@ def filled(one: Balance, found: DropsInterval) -> str:
     rings = [socket["ring"] for socket in one.reading.sockets]
     version3 = any(ring is not None and ring["version"] == 3 for ring in rings)
     words = [f"{full:,} of {of:,} {'blocks' if version3 else 'frames'}"]
-    if (age_ms := oldest_ms(one, found.real_ns)) is not None:
-        words.append(f"oldest {age_ms} ms")
-    if (left_ms := found.overflow_ms.get(one.reading.key)) is not None:
+    if one.rings.oldest_ms is not None:
+        words.append(f"oldest {one.rings.oldest_ms} ms")
+    if (left_ms := one.rings.overflow_ms) is not None:
         words.append(f"full in {left_ms} ms" if left_ms else "full")
     return f" ({', '.join(words)})"
 
 
-def level_words(one: Balance, found: DropsInterval) -> Iterator[str]:
+def level_words(one: Balance) -> Iterator[str]:
     """`level 31 % (highest 84 % at 14:02:11)`; nothing of a capture without a visible ring."""
-    if (level := found.levels.get(one.reading.key.inodes)) is not None:
+    if (level := one.rings.level) is not None:
         highest = f"{percent(level.highest_ratio)} at {clock(level.highest_real_ns)}"
         yield f"level {percent(level.ratio)} (highest {highest})"
 
@@ -139,12 +135,12 @@ def cpu_words(one: Balance) -> str:
     )
 
 
-def lost_at(row: PlaceTotal) -> str:
+def lost_at(row: WatchedPlace) -> str:
     """A place and how much it has lost since the watch began."""
-    return f"{row.loss.place}, {row.loss.where}: {total(row)} {unit(row.loss.place)}"
+    return f"{row.place}, {row.where}: {total(row)} {unit(row.place)}"
 
 
-def total(row: PlaceTotal) -> str:
+def total(row: WatchedPlace) -> str:
     return f"{'at least ' if row.at_least else ''}{row.total:,}"
 
 
@@ -156,56 +152,56 @@ def unsaid(one: Balance) -> str:
     return f"; then {number(one.unsaid_offered)} came{dropped}: it ended, and said no more"
 
 
-def row_line(row: PlaceTotal) -> str:
+def row_line(row: WatchedPlace) -> str:
     return (
-        f"▼ {row.loss.place}, {row.loss.where}: {row.rate_pps:,.0f} {unit(row.loss.place)}/s "
-        f"({total(row)} in all): {row.loss.why}; do: {row.loss.do}"
+        f"▼ {row.place}, {row.where}: {row.rate_pps:,.0f} {unit(row.place)}/s "
+        f"({total(row)} in all): {row.why}; do: {row.do}"
     )
 
 
 def ending(found: DropsInterval, began_real_ns: int) -> Iterator[str]:
     """Once, behind the last interval: the answer, the losses, then the books."""
     yield f"since {clock(began_real_ns)}:"
-    if worst := max(found.rows, key=lambda row: row.total, default=None):
-        yield f"  most die in the {worst.loss.place}: {worst.mostly.why}"
-        yield f"  do: {worst.mostly.do}"
+    if worst := max(found.answer.places, key=lambda row: row.total, default=None):
+        yield f"  most die in the {worst.place}: {worst.cause}"
+        yield f"  do: {worst.remedy}"
     elif found.clear:
         yield (
             f"  nothing lost on {', '.join(found.clear)} at any place that is visible in this watch"
         )
-    elif not found.blind:
+    elif not found.answer.blind:
         yield "  no program captures packets on a port of the kernel: nobody would see a loss there"
     for one in found.balances:
-        yield from (f"  {line}" for line in headroom_words(one, found))
+        yield from (f"  {line}" for line in headroom_words(one))
         yield from (f"  {line}" for line in before_words(one))
-    yield from (f"  {blind_words(one)}" for one in found.blind)
-    for row in sorted(found.rows, key=lambda row: -row.total):
+    yield from (f"  {blind_words(one)}" for one in found.answer.blind)
+    for row in sorted(found.answer.places, key=lambda row: -row.total):
         first, last = (clock(at) if at else "–" for at in (row.first_real_ns, row.last_real_ns))
         yield (
             f"  {lost_at(row)} lost from {first} to {last}, in {count_of(row.bursts, 'period')}, "
-            f"at most {row.worst_pps:,.0f}/s at {clock(row.worst_real_ns)} ({row.loss.counter})"
+            f"at most {row.worst_pps:,.0f}/s at {clock(row.worst_real_ns)} ({row.counter})"
         )
     for one in found.ended:
         at = "" if one.ended_real_ns is None else f" at {clock(one.ended_real_ns)}"
-        yield f"  (ended{at}) {capture_line(one, found)}{unsaid(one)}"
+        yield f"  (ended{at}) {capture_line(one)}{unsaid(one)}"
     for one in found.balances:
-        yield f"  {capture_line(one, found)}"
-        yield from (f"    {member_line(member, found)}" for member in one.members)
-    if found.not_for_us:
-        yield f"  no loss: {found.not_for_us:,} of the last interval that no protocol wanted"
+        yield f"  {capture_line(one)}"
+        yield from (f"    {member_line(member)}" for member in one.members)
+    if unwanted := found.answer.not_for_us_packets:
+        yield f"  no loss: {unwanted:,} of the last interval that no protocol wanted"
     yield from (f"  {line}" for line in hidden(found))
 
 
 def blind_words(one: BlindPort) -> str:
-    since = clock(one.since_real_ns)
+    since, why = clock(one.since_real_ns), WORDS["blind"][one.why]
     if one.until_real_ns is None:
-        return f"blind at {one.port} since {since}: {BLIND[one.why]}"
-    return f"was blind at {one.port} from {since} to {clock(one.until_real_ns)}: {BLIND[one.why]}"
+        return f"blind at {one.port} since {since}: {why}"
+    return f"was blind at {one.port} from {since} to {clock(one.until_real_ns)}: {why}"
 
 
 def hidden(found: DropsInterval) -> Iterator[str]:
-    for one in found.not_visible:
-        yield f"{NOT_VISIBLE}: {one['what']} (needs {one['needs']}; {one['why']})"
+    for one in found.answer.not_visible:
+        yield f"{NOT_VISIBLE}: {one.what} (needs {one.needs}; {one.why})"
 
 
 def sparkline(rates: Sequence[float]) -> str:
@@ -219,34 +215,35 @@ def sparkline(rates: Sequence[float]) -> str:
 
 def view(found: DropsInterval, began_real_ns: int, rates: dict[str, list[float]]) -> RenderableType:
     """For a terminal of 80 columns: the worst place on top, then the books of each program."""
+    now = clock(found.answer.real_ns)
     parts: list[RenderableType] = [
-        Text(f"since {clock(began_real_ns)}, now {clock(found.real_ns)}; Ctrl-C ends", style="dim"),
-        *(Text(note, style="bold") for note in found.notes),
+        Text(f"since {clock(began_real_ns)}, now {now}; Ctrl-C ends", style="dim"),
+        *(Text(note, style="bold") for note in found.answer.notes),
     ]
     places = Table(box=None, pad_edge=False, padding=(0, 1))
     for name, justify in (("dies in", "left"), ("/s", "right"), ("in all", "right"), ("", "left")):
         places.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    for row in found.rows:
+    for row in found.answer.places:
         style = "bold red" if row.rate_pps else ""
-        at = f"{row.loss.place}, {row.loss.where}"
+        at = f"{row.place}, {row.where}"
         places.add_row(
             Text(("▼ " if row.rate_pps else "  ") + at, style=style),
             Text(f"{row.rate_pps:,.0f}", style=style),
             f"{'≥ ' if row.at_least else ''}{row.total:,}",
-            sparkline(rates.get(f"{at} {row.loss.counter}", [])),
+            sparkline(rates.get(f"{at} {row.counter}", [])),
         )
-    if found.rows:
+    if found.answer.places:
         parts.append(places)
-        worst = found.rows[0]
-        said = worst.loss if worst.rate_pps else worst.mostly
-        parts.append(Text(f"  {said.why}"))
-        parts.append(Text(f"  do  {said.do}", style="bold"))
+        worst = found.answer.places[0]
+        why, do = (worst.why, worst.do) if worst.rate_pps else (worst.cause, worst.remedy)
+        parts.append(Text(f"  {why}"))
+        parts.append(Text(f"  do  {do}", style="bold"))
     elif found.clear:
         ports = ", ".join(found.clear)
         parts.append(Text(f"● nothing is lost on {ports} at any place that is visible"))
-    elif not found.blind:
+    elif not found.answer.blind:
         parts.append(Text("no program captures packets on a port here; waiting for one"))
-    parts += [Text(blind_words(one), style="bold red") for one in found.blind]
+    parts += [Text(blind_words(one), style="bold red") for one in found.answer.blind]
     for one in found.balances:
         parts += [Text(""), Text(f"{one.reading.port_name}  {one.reading.name}", style="bold")]
         for name, value in (
@@ -254,14 +251,14 @@ def view(found: DropsInterval, began_real_ns: int, rates: dict[str, list[float]]
             ("merged", number(one.merged) if one.reading.taken is not None else ""),
             ("arrived", number(one.arrived) + waited_before(one)),
             ("dropped", dropped_words(one)),
-            ("waiting", number(one.waiting) + filled(one, found)),
-            ("level", "".join(level_words(one, found)).removeprefix("level ")),
+            ("waiting", number(one.reading.waiting) + filled(one)),
+            ("level", "".join(level_words(one)).removeprefix("level ")),
             ("read", number(one.read)),
-            ("fits", " ".join(headroom_words(one, found))),
+            ("fits", " ".join(headroom_words(one))),
             ("before", " ".join(before_words(one))),
             ("books", closing(one)),
             ("CPU", cpu_words(one)),
-            *(("of it", member_line(member, found)) for member in one.members),
+            *(("of it", member_line(member)) for member in one.members),
         ):
             if value:
                 parts.append(Text(f"  {name:<8} {value}"))

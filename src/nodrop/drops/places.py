@@ -8,10 +8,11 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
+from nodrop.answer.finding import Finding, render
 from nodrop.drops.capture_books import (
     Balance,
-    CaptureKey,
     CaptureReading,
     PortAt,
     ports_at,
@@ -26,7 +27,7 @@ from nodrop.protocol import (
     RingShape,
     ThreadReading,
 )
-from nodrop.results.other_records import ThreadShare
+from nodrop.results.other_records import ThreadShare, WatchedPlace
 from nodrop.sensor.rx_dropped import (
     LOSE_IN_RX_DROPPED,
     RxDropped,
@@ -48,10 +49,6 @@ BUSY_RATIO = 0.9
 FEW_BLOCKS_MS = 500
 """A ring of version 3 that bridges less loses whole stalls of its reader."""
 HALF_FULL = 0.5
-HIDDEN_QUOTA = "a CPU quota that is not visible here held it back"
-OUTSIDE = (
-    "nodrop drops   # outside of `ip netns exec`; or: nsenter --net=/run/netns/NAME nodrop drops"
-)
 SUSTAINED_INTERVALS = 3
 """A reader whose level is not visible is too slow after so many intervals with loss in a row."""
 
@@ -63,6 +60,7 @@ class DropCause(StrEnum):
     """The place alone says why."""
     MTU = "mtu"
     """The peer sends longer frames."""
+    LINK_DOWN = "link_down"
     NOT_VISIBLE = "not_visible"
     NOT_KNOWN = "not_known"
     """A quota that is not visible may be behind it."""
@@ -79,25 +77,21 @@ class DropCause(StrEnum):
     """A burst, or a stall of its reader."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Because:
     """Why packets died, and the command that changes it."""
 
     cause: DropCause
-    why: str
-    do: str
+    values: Mapping[str, Any]
+    """Values in its words."""
 
+    @property
+    def why(self) -> str:
+        return render(Finding(code=f"drop_causes.{self.cause}", values=self.values), "why")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overload:
-    """Level of a capture's rings over one interval."""
-
-    unannounced: str | None = None
-    """Why nothing said before that they filled up."""
-    lowest_ratio: float | None = None
-    """The emptiest that the fullest of them was at any look; None: not visible."""
-    losing: int = 0
-    """Intervals with loss in a row, this one included."""
+    @property
+    def do(self) -> str:
+        return render(Finding(code=f"drop_causes.{self.cause}", values=self.values), "do")
 
 
 PeerOf = Callable[[int, int, str], VethPeer | None]
@@ -132,70 +126,78 @@ class Loss:
     at_least: bool = False
     """More may have died there: the program reads its counters itself, and does not say them."""
 
-
-@dataclass(slots=True, kw_only=True)
-class PlaceTotal:
-    """A place since the watch began."""
-
-    loss: Loss
-    """Loss of the last interval in which the place lost packets; before that, of the first."""
-    total: int = 0
-    rate_pps: float = 0.0
-    worst_pps: float = 0.0
-    worst_real_ns: int = 0
-    first_real_ns: int | None = None
-    last_real_ns: int | None = None
-    bursts: int = 0
-    """Intervals with loss that followed one without."""
-    at_least: bool = False
-    _by_cause: dict[DropCause, tuple[int, Loss]] = field(default_factory=dict)
-    """Packets, and the worst interval."""
-
-    def add(self, loss: Loss) -> None:
-        self.loss = loss
-        self.total += loss.packets
-        packets, worst = self._by_cause.get(loss.cause, (0, loss))
-        worst = max(worst, loss, key=lambda one: one.packets)
-        self._by_cause[loss.cause] = (packets + loss.packets, worst)
-
     @property
-    def mostly(self) -> Loss:
-        """Worst interval of the cause under which most packets were lost."""
-        return max(self._by_cause.values(), key=lambda one: one[0])[1]
+    def at(self) -> tuple[str, str, str]:
+        return self.place, self.where, self.counter
 
 
 @dataclass(slots=True)
 class PlaceTotals:
     """All places, kept from interval to interval."""
 
-    rows: dict[tuple[str, str, str], PlaceTotal] = field(default_factory=dict)
+    _rows: dict[tuple[str, str, str], WatchedPlace] = field(default_factory=dict)
+    _causes: dict[tuple[str, str, str], dict[DropCause, tuple[int, Loss]]] = field(
+        default_factory=dict
+    )
+    """Packets of each cause, and its worst interval."""
 
-    def add(self, losses: Sequence[Loss], *, seconds: float, real_ns: int) -> Sequence[PlaceTotal]:
-        """The rows that lost something ever, the worst now on top."""
+    def add(self, losses: Sequence[Loss], *, seconds: float, real_ns: int) -> list[WatchedPlace]:
+        """Places that lost something ever, the worst now on top."""
         now: dict[tuple[str, str, str], Loss] = {}
         for loss in losses:
-            at = loss.place, loss.where, loss.counter
-            if known := now.get(at):  # a program that ended, and one with its number
+            if known := now.get(loss.at):  # a program that ended, and one with its number
                 packets, at_least = known.packets + loss.packets, known.at_least or loss.at_least
                 loss = replace(loss, packets=packets, at_least=at_least)
-            now[at] = loss
-        for at, row in self.rows.items():
-            if at not in now:
-                row.rate_pps = 0.0
-        for at, loss in now.items():
-            row = self.rows.setdefault(at, PlaceTotal(loss=loss))
-            row.at_least |= loss.at_least
-            quiet = row.rate_pps == 0.0
-            row.rate_pps = loss.packets / seconds if seconds else 0.0
-            if loss.packets:
-                row.add(loss)
-                row.bursts += quiet
-                row.first_real_ns = row.first_real_ns or real_ns
-                row.last_real_ns = real_ns
-                if row.rate_pps > row.worst_pps:
-                    row.worst_pps, row.worst_real_ns = row.rate_pps, real_ns
-        found = [row for row in self.rows.values() if row.total]
+            now[loss.at] = loss
+        self._rows |= {at: _nothing_lost(now[at]) for at in now if at not in self._rows}
+        for at, row in self._rows.items():
+            if at in now and now[at].packets:
+                self._rows[at] = self._with(row, now[at], seconds, real_ns)
+            else:
+                at_least = row.at_least or (at in now and now[at].at_least)
+                self._rows[at] = row.model_copy(update={"rate_pps": 0.0, "at_least": at_least})
+        found = [row for row in self._rows.values() if row.total]
         return sorted(found, key=lambda row: (-row.rate_pps, -row.total))
+
+    def _with(self, row: WatchedPlace, loss: Loss, seconds: float, real_ns: int) -> WatchedPlace:
+        causes = self._causes.setdefault(loss.at, {})
+        packets, worst = causes.get(loss.cause, (0, loss))
+        worst = max(worst, loss, key=lambda one: one.packets)
+        causes[loss.cause] = (packets + loss.packets, worst)
+        mostly = max(causes.values(), key=lambda one: one[0])[1]
+        rate_pps = loss.packets / seconds if seconds else 0.0
+        changed = {
+            "rate_pps": rate_pps,
+            "total": row.total + loss.packets,
+            "at_least": row.at_least or loss.at_least,
+            "first_real_ns": row.first_real_ns or real_ns,
+            "last_real_ns": real_ns,
+            "bursts": row.bursts + (row.rate_pps == 0.0),
+            "why": loss.why,
+            "do": loss.do,
+            "most_why": mostly.why,
+            "most_do": mostly.do,
+        }
+        if rate_pps > row.worst_pps:
+            changed |= {"worst_pps": rate_pps, "worst_real_ns": real_ns}
+        return row.model_copy(update=changed)
+
+
+def _nothing_lost(loss: Loss) -> WatchedPlace:
+    return WatchedPlace(
+        place=loss.place,
+        where=loss.where,
+        counter=loss.counter,
+        rate_pps=0.0,
+        total=0,
+        worst_pps=0.0,
+        worst_real_ns=0,
+        first_real_ns=None,
+        last_real_ns=None,
+        bursts=0,
+        why=loss.why,
+        do=loss.do,
+    )
 
 
 def unit(place: str) -> str:
@@ -209,7 +211,6 @@ def losses(
     balances: Sequence[Balance],
     *,
     ended: Sequence[Balance] = (),
-    overloads: Mapping[CaptureKey, Overload],
     dropped: Mapping[PortAt, RxDropped] | None,
     peers: Mapping[PortAt, Refusing],
 ) -> list[Loss]:
@@ -222,7 +223,7 @@ def losses(
         *_of_softnet(before, now),
         *_of_kernel(before, now, balances),
         *_of_groups(before, now),
-        *(loss for one in processes for loss in _of_ring(one, overloads)),
+        *(loss for one in processes for loss in _of_ring(one)),
         *(loss for one in processes for loss in _of_analysis(one)),
     ]
 
@@ -239,10 +240,7 @@ def rx_dropped(
     None where only a table can be read, which has it in one with what the NIC lost.
     """
     closed = {one.reading.key.at for one in balances if one.closed}
-    then_by_cpu = {row["cpu"]: row["dropped"] for row in before["softnet"]}
-    backlog = sum(
-        rise(then_by_cpu.get(row["cpu"], row["dropped"]), row["dropped"]) for row in now["softnet"]
-    )
+    backlog = sum(_refused_by_backlog(before, now).values())
     own_counters = tuple(LOSE_IN_RX_DROPPED.values())
     found = {}
     for at, then, port in _both(before, now):
@@ -282,38 +280,33 @@ def _of_refusals(
         name, mtu = port["name"], _mtu(port)
         if (one := dropped.get(at)) is None:
             continue
-        why = f"frames longer than its MTU of {mtu}, or it was down: no capture ever had them"
-        reason = DropCause.PLACE
-        enter = entering(now, port)
-        do = (
-            f"{enter}ip -d link show {name}   # its peer; then: {enter}ip link set {name} mtu N, "
-            "as the peer's"
-        )
+        named = {"name": name, "mtu": mtu, "enter": entering(now, port)}
+        loss = _loss(str(RECEIVING_PORT), name, one.lost, **named)
         end = peers.get(at)
-        if end is not None:
-            longest = end.peer.mtu
-            if longest is not None and isinstance(mtu, int) and longest > mtu:
-                why = f"its MTU is {mtu}, and its peer sends up to {longest}: no capture had them"
-                do = f"{enter}ip link set {name} mtu {longest}"
-                reason = DropCause.MTU
-        yield Loss(
-            place=str(RECEIVING_PORT),
-            where=name,
-            counter="rx_dropped beyond rx_packets, tx_dropped of a veth's peer",
-            packets=one.lost,
-            why=why,
-            do=do,
-            cause=reason,
-        )
+        longest = end.peer.mtu if end is not None else None
+        if longest is not None and isinstance(mtu, int) and longest > mtu:
+            because = Because(DropCause.MTU, {**named, "longest": longest})
+            loss = replace(loss, why=because.why, do=because.do, cause=because.cause)
+        yield loss
         if end is not None and end.whole and end.flapped:
+            counted = one.lost + one.unknown + one.no_loss
+            down = Because(DropCause.LINK_DOWN, {**named, "peer": end.peer.where})
             yield Loss(
                 place=str(RECEIVING_PORT),
                 where=name,
                 counter="tx_dropped of a veth's peer beyond rx_dropped",
-                packets=max(0, end.refused - one.lost - one.unknown - one.no_loss),
-                why=f"its link was down, and its peer {end.peer.where} sent all the same",
-                do=f"{enter}ip -d link show {name}   # is it up again?",
+                packets=max(0, end.refused - counted),
+                why=down.why,
+                do=down.do,
+                cause=down.cause,
             )
+
+
+def _loss(place: str, where: str, packets: int, **values: Any) -> Loss:
+    """A loss whose place alone says why."""
+    said = Finding(code=f"drop_places.{place}", values=values)
+    counter, why, do = (render(said, form) for form in ("counter", "why", "do"))
+    return Loss(place=place, where=where, counter=counter, packets=packets, why=why, do=do)
 
 
 def pids_of(now: Captures) -> Mapping[PortAt, int]:
@@ -340,43 +333,22 @@ def _both(before: Captures, now: Captures) -> Iterator[tuple[PortAt, CapturePort
 
 def _of_ports(before: Captures, now: Captures) -> Iterator[Loss]:
     for _, then, port in _both(before, now):
-        name, enter = port["name"], entering(now, port)
         if then["link"] is None or port["link"] is None:
             continue
+        name = port["name"]
+        named = {"name": name, "mtu": _mtu(port), "enter": entering(now, port)}
         old, new = then["link"]["stats"], port["link"]["stats"]
         missed = rise(old["rx_missed_errors"], new["rx_missed_errors"])
         beyond = hops.beyond(then["ethtool"], port["ethtool"], missed)
-        yield Loss(
-            place=str(NIC),
-            where=name,
-            counter="rx_missed_errors and the driver's own (ethtool -S)",
-            packets=missed + max(0, beyond),
-            why="the driver had no buffer ready: the CPU of its interrupt came too late",
-            do=f"{enter}ethtool -g {name}   # then: {enter}ethtool -G {name} rx MAXIMUM",
-        )
+        yield _loss(str(NIC), name, missed + max(0, beyond), **named)
         # They overlap from driver to driver: the largest is what was lost at least.
         bad = max(
             rise(old[key], new[key])
             for key in ("rx_errors", "rx_crc_errors", "rx_length_errors", "rx_frame_errors")
         )
         fifo = rise(old["rx_fifo_errors"], new["rx_fifo_errors"])
-        yield Loss(
-            place=BAD_FRAMES,
-            where=name,
-            counter="rx_errors, rx_crc_errors, rx_length_errors",
-            packets=max(0, bad - fifo - missed),
-            why="cable, optics, or frames longer than the port takes",
-            do=f"{enter}ethtool -S {name} | grep -i -e err -e crc   # cable, optics, MTU "
-            f"{_mtu(port)}",
-        )
-        yield Loss(
-            place=NIC_FIFO,
-            where=name,
-            counter="rx_fifo_errors",
-            packets=0 if fifo == missed else fifo,
-            why="the NIC could not hand its frames to memory in time",
-            do=f"{enter}ethtool -g {name}; lspci -vv | grep LnkSta   # ring, width of its slot",
-        )
+        yield _loss(BAD_FRAMES, name, max(0, bad - fifo - missed), **named)
+        yield _loss(NIC_FIFO, name, 0 if fifo == missed else fifo, **named)
 
 
 def _mtu(port: CapturePort) -> int | str:
@@ -384,19 +356,15 @@ def _mtu(port: CapturePort) -> int | str:
 
 
 def _of_softnet(before: Captures, now: Captures) -> Iterator[Loss]:
-    then = {row["cpu"]: row for row in before["softnet"]}
-    for row in now["softnet"]:
-        if row["cpu"] not in then:
-            continue
-        yield Loss(
-            place=str(SOFTNET),
-            where=f"CPU {row['cpu']}",
-            counter="dropped in /proc/net/softnet_stat (of the whole host)",
-            packets=rise(then[row["cpu"]]["dropped"], row["dropped"]),
-            why="frames came faster than this CPU's softirq took them",
-            do="sysctl -w net.core.netdev_max_backlog=$(( $(sysctl -n "
-            "net.core.netdev_max_backlog) * 4 ))",
-        )
+    for cpu, refused in _refused_by_backlog(before, now).items():
+        yield _loss(str(SOFTNET), f"CPU {cpu}", refused)
+
+
+def _refused_by_backlog(before: Captures, now: Captures) -> Mapping[int, int]:
+    """CPU → packets that found no room in its backlog."""
+    then = {row["cpu"]: row["dropped"] for row in before["softnet"]}
+    rows = (row for row in now["softnet"] if row["cpu"] in then)
+    return {row["cpu"]: rise(then[row["cpu"]], row["dropped"]) for row in rows}
 
 
 def _of_kernel(before: Captures, now: Captures, balances: Sequence[Balance]) -> Iterator[Loss]:
@@ -405,16 +373,9 @@ def _of_kernel(before: Captures, now: Captures, balances: Sequence[Balance]) -> 
         then, last = (look["reassembly"].get(str(number)) for look in (before, now))
         if not then or not last:
             continue
-        yield Loss(
-            place=str(KERNEL),
-            where=", ".join(
-                sorted({b.reading.port_name for b in balances if b.reading.key.namespace == number})
-            ),
-            counter="Ip.ReasmFails, datagrams",
-            packets=max(0, last[1]["fails"] - then[1]["fails"]),
-            why="datagrams whose fragments did not all come in time, or found no memory",
-            do="sysctl net.ipv4.ipfrag_high_thresh net.ipv4.ipfrag_time net.ipv4.ipfrag_max_dist",
-        )
+        ports = {b.reading.port_name for b in balances if b.reading.key.namespace == number}
+        failed = max(0, last[1]["fails"] - then[1]["fails"])
+        yield _loss(str(KERNEL), ", ".join(sorted(ports)), failed)
 
 
 def _of_groups(before: Captures, now: Captures) -> Iterator[Loss]:
@@ -439,29 +400,22 @@ def _of_groups(before: Captures, now: Captures) -> Iterator[Loss]:
                 continue
             counted = [(then.get(one["inode"]), one["counted"]) for one in theirs]
             port = ports.get((theirs[0]["namespace"], theirs[0]["ifindex"]))
-            yield Loss(
-                place=FANOUT_GROUP,
-                where=f"{name} {owner} on {port['name'] if port else 'a port'}",
-                counter=f"tp_packets and tp_drops of {other} {pid}",
-                packets=sum(
-                    rise(old[key] if old else 0, new[key])
-                    for old, new in counted
-                    if new
-                    for key in ("tp_packets", "tp_drops")
-                ),
-                why=f"{other} {pid} is in its fanout group {number} and is given a part of its "
-                "packets",
-                do="another cluster-id for one of the two",
+            where = f"{name} {owner} on {port['name'] if port else 'a port'}"
+            packets = sum(
+                rise(old[key] if old else 0, new[key])
+                for old, new in counted
+                if new
+                for key in ("tp_packets", "tp_drops")
             )
+            yield _loss(FANOUT_GROUP, where, packets, other=f"{other} {pid}", number=number)
 
 
-def _of_ring(balance: Balance, overloads: Mapping[CaptureKey, Overload]) -> Iterator[Loss]:
+def _of_ring(balance: Balance) -> Iterator[Loss]:
     now = balance.reading
     if balance.dropped_now is None:
         return
-    overload = overloads.get(now.key, Overload())
-    because = cause(balance, overload)
-    why = "; ".join(filter(None, (because.why, overload.unannounced)))
+    because = cause(balance)
+    why = "; ".join(filter(None, (because.why, balance.rings.unannounced)))
     ringless = any(one["counted"] and one["ring"] is None for one in now.sockets)
     yield Loss(
         place="socket buffer" if ringless else str(SOCKET_RING),
@@ -475,14 +429,13 @@ def _of_ring(balance: Balance, overloads: Mapping[CaptureKey, Overload]) -> Iter
     )
 
 
-def cause(balance: Balance, overload: Overload) -> Because:
+def cause(balance: Balance) -> Because:
     """Why packets find a ring full; what to do."""
     now = balance.reading
-    found = held_back(balance) or overloaded(balance, overload) or _too_short(balance)
+    found = held_back(balance) or overloaded(balance) or _too_short(balance)
     if now.quotas_known or found.cause not in MAY_BE_A_QUOTA:
         return found
-    why = f"not known which: {found.why}, or {HIDDEN_QUOTA}"
-    return Because(cause=DropCause.NOT_KNOWN, why=why, do=OUTSIDE)
+    return Because(DropCause.NOT_KNOWN, {"found": found.why})
 
 
 MAY_BE_A_QUOTA = frozenset(
@@ -497,10 +450,10 @@ MAY_BE_A_QUOTA = frozenset(
 """Causes that a CPU quota that is not visible would look like."""
 
 
-def overloaded(balance: Balance, overload: Overload) -> Because | None:
+def overloaded(balance: Balance) -> Because | None:
     """A reader that takes less than comes, all the time: a larger ring only delays its loss."""
-    level = overload.lowest_ratio
-    full = overload.losing >= SUSTAINED_INTERVALS if level is None else level >= HALF_FULL
+    level, losing = balance.rings.lowest_ratio, balance.rings.losing
+    full = losing >= SUSTAINED_INTERVALS if level is None else level >= HALF_FULL
     if not (full and balance.dropped_now and balance.seconds > 0):
         return None
     came, taken = balance.arrived_now, balance.read_now
@@ -508,70 +461,50 @@ def overloaded(balance: Balance, overload: Overload) -> Because | None:
         return None
     room = "ring" if any(one["ring"] for one in balance.reading.sockets) else "buffer"
     if not taken:
-        return Because(
-            cause=DropCause.NOT_READING,
-            why=f"it took no packet in {balance.seconds:.1f} s, and its {room} stayed full",
-            do=f"ps -o pid,stat,wchan:30,comm -p {balance.reading.key.pid}   # what it waits for",
-        )
-    rates = (f"{number / balance.seconds:,.0f}" for number in (taken, came))
-    return Because(
-        cause=DropCause.TOO_SLOW,
-        why="too slow: it takes {} of {} packets/s, and its {} stays full".format(*rates, room),
-        do=f"{_more_threads(balance.reading)}; a larger {room} only delays the loss",
-    )
+        pid, seconds = balance.reading.key.pid, balance.seconds
+        return Because(DropCause.NOT_READING, {"pid": pid, "seconds": seconds, "room": room})
+    rates = {"taken": taken / balance.seconds, "came": came / balance.seconds}
+    threads = _more_threads(balance.reading)
+    return Because(DropCause.TOO_SLOW, {**rates, "room": room, "more_threads": threads})
 
 
 def _too_short(balance: Balance) -> Because:
     now, lost = balance.reading, balance.dropped_now or 0
     ring = next((one["ring"] for one in now.sockets if one["ring"]), None)
     ms = bridged_ms(ring["version"], ring["blocks"], ring["retire_ms"]) if ring else None
+    larger = _larger_ring(now, ring, lost)
     if ring and ms and ms < FEW_BLOCKS_MS:
-        why = f"its rings bridge {ms} ms ({ring['blocks']} blocks of {ring['retire_ms']} ms)"
-        return Because(cause=DropCause.FEW_BLOCKS, why=why, do=_larger_ring(now, ring, lost))
+        return Because(DropCause.FEW_BLOCKS, {**ring, "ms": ms, "larger_ring": larger})
     room = "ring" if ring else "buffer"
-    why = f"a burst, or a stall of its reader, was longer than the {room} holds"
-    return Because(cause=DropCause.BURST, why=why, do=_larger_ring(now, ring, lost))
+    return Because(DropCause.BURST, {"room": room, "larger_ring": larger})
 
 
 def held_back(balance: Balance) -> Because | None:
     """The cause that kept the reader from its ring within the interval, and what to do."""
     now, program = balance.reading, balance.reading.program
-    pid = now.key.pid
     if program is None:
-        why = "not visible: who reads it"
-        return Because(cause=DropCause.NOT_VISIBLE, why=why, do="run as root")
+        return Because(DropCause.NOT_VISIBLE, {})
     if program["stopped"] or all(thread["state"] in "Tt" for thread in program["threads"]):
-        why = "it is stopped (SIGSTOP, a debugger or a frozen group)"
-        return Because(cause=DropCause.STOPPED, why=why, do=f"kill -CONT {pid}")
+        return Because(DropCause.STOPPED, {"pid": now.key.pid})
     if throttled := _throttled(balance):
         file, ratio = throttled
-        why = f"its CPU quota held it back {ratio * 100:.0f} % of the time"
+        held = f"{ratio * 100:.0f} % of the time"
         if ratio > 1:
             spent_s = ratio * balance.used_s
-            why = (
-                f"its CPU quota held it back {spent_s:.2f} s within {balance.used_s:.2f} s, summed "
-                "over CPUs"
-            )
+            held = f"{spent_s:.2f} s within {balance.used_s:.2f} s, summed over CPUs"
         folder = shlex.quote(file.rpartition("/")[0])
         version1 = "/cpu/" in file or "cpu,cpuacct" in file
-        do = f"echo -1 > {folder}/cpu.cfs_quota_us" if version1 else f"echo max > {folder}/cpu.max"
-        return Because(cause=DropCause.QUOTA, why=why, do=do)
+        off = "echo -1 > {}/cpu.cfs_quota_us" if version1 else "echo max > {}/cpu.max"
+        return Because(DropCause.QUOTA, {"held": held, "lift": off.format(folder)})
     threads = {one.name: one for one in thread_shares(balance)}
     captures = [one for name, one in threads.items() if name.startswith(("W#", "RX#"))]
     busiest = max(captures or threads.values(), key=lambda one: one.ran, default=None)
     waits = max(captures or threads.values(), key=lambda one: one.waited, default=None)
     if waits and waits.waited >= WAITED_RATIO:
-        return Because(
-            cause=DropCause.WAITED_FOR_CPU,
-            why=f"{waits.name} waited for a CPU {waits.waited * 100:.0f} % of the time",
-            do=f"ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head   # who has CPU {waits.cpu}",
-        )
+        return Because(DropCause.WAITED_FOR_CPU, waits.model_dump())
     if busiest and busiest.ran >= BUSY_RATIO:
-        return Because(
-            cause=DropCause.NO_TIME_LEFT,
-            why=f"{busiest.name} had no time left ({busiest.ran * 100:.0f} % of a CPU)",
-            do=_more_threads(now),
-        )
+        more = _more_threads(now)
+        return Because(DropCause.NO_TIME_LEFT, {**busiest.model_dump(), "more_threads": more})
     return None
 
 
@@ -609,12 +542,8 @@ def thread_shares(balance: Balance) -> list[ThreadShare]:
     return sorted(found, key=lambda one: -one.ran - one.waited)
 
 
-def _is_suricata(reading: CaptureReading) -> bool:
-    return bool(reading.program and reading.program["name"].startswith("Suricata"))
-
-
 def _more_threads(reading: CaptureReading) -> str:
-    if _is_suricata(reading):
+    if reading.suricata:
         return _in_yaml(reading, "threads", len(reading.sockets) + 1) + "; or fewer rules"
     return "less work per packet, or a filter (BPF) in front of it"
 
@@ -637,7 +566,7 @@ LARGEST_PACKET_BYTES = 1664
 def _larger_ring(reading: CaptureReading, ring: RingShape | None, lost: int) -> str:
     """A ring that would have held what was lost too, and at least twice as large."""
     name = reading.program["name"] if reading.program else ""
-    if _is_suricata(reading):
+    if reading.suricata:
         if ring and ring["retire_ms"] and ring["retire_ms"] < 100:
             return _in_yaml(reading, "block-timeout", 100)
         held = ring["blocks"] * (ring["block_bytes"] // max(1, ring["frame_bytes"])) if ring else 0

@@ -13,8 +13,8 @@ from itertools import islice
 from markupsafe import Markup
 from pydantic import ValidationError
 
+from nodrop.answer.finding import WORDS
 from nodrop.config.units import count_of
-from nodrop.drops.headroom_words import WITHHELD
 from nodrop.drops.places import unit
 from nodrop.report import escape, numbers
 from nodrop.report.chart import Chart
@@ -26,7 +26,6 @@ from nodrop.report.story import Story, by_key, once
 from nodrop.report.tables import Field, Table, Value, number, numeric, scaled, table_of, words
 from nodrop.report.timeline import Panel, Point, TimelineSeries, TrialTimeline, series_of
 from nodrop.results.other_records import WatchedCapture, WatchedInterval, WatchedPlace
-from nodrop.sensor.blind import BLIND
 from nodrop.untrusted.json_text import value_in
 
 MOST_POINTS = 240
@@ -54,8 +53,7 @@ class WatchedHost:
 
     @property
     def began_ns(self) -> int:
-        first = self.intervals[0]
-        return first.real_ns - round(first.interval_s * 1e9)
+        return self.intervals[0].began_real_ns
 
     @property
     def seconds(self) -> float:
@@ -173,7 +171,7 @@ def _sentences(found: Sequence[WatchedHost]) -> Iterator[Sentence]:
                 to_do=f"`{escape.plain(place.remedy, longest=400)}`" if place.remedy else "",
             )
         for blind in one.last.blind:
-            where, why = escape.plain(blind.port), BLIND[blind.why]
+            where, why = escape.plain(blind.port), WORDS["blind"][blind.why]
             times = f"since {clock(blind.since_real_ns)}"
             if blind.until_real_ns is not None:
                 times = f"from {clock(blind.since_real_ns)} to {clock(blind.until_real_ns)}"
@@ -247,7 +245,7 @@ def _fits_bound(one: WatchedCapture) -> str:
     if one.level is None:
         return ""
     if one.level.forecast is None:
-        return WITHHELD[one.level.withheld]
+        return str(WORDS["withheld"][one.level.withheld or "not_yet"])
     return f"a forecast: {one.level.forecast.bound.replace('_', ' ')}"
 
 

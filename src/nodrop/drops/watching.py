@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from nodrop.answer.finding import Finding, render
 from nodrop.drops.capture_books import (
     STEP_NS,
     AccountRange,
@@ -13,15 +15,14 @@ from nodrop.drops.capture_books import (
     CaptureBooks,
     CaptureKey,
     PortAt,
+    RingState,
     flapped,
     ports_at,
 )
-from nodrop.drops.chosen_ports import ANY
-from nodrop.drops.levels import CaptureLevels
+from nodrop.drops.chosen_ports import ANY, at_ports
+from nodrop.drops.levels import FULL_RATIO, CaptureLevels
 from nodrop.drops.places import (
-    Overload,
     PeerOf,
-    PlaceTotal,
     PlaceTotals,
     Refusing,
     held_back,
@@ -37,20 +38,11 @@ from nodrop.results.other_records import (
     Hidden,
     WatchedCapture,
     WatchedInterval,
-    WatchedLevel,
-    WatchedPlace,
 )
 from nodrop.sensor.rx_dropped import RxDropped
 from nodrop.sensor.slots import slot_needed
 
-ALWAYS = NotVisible(
-    what="what a switch, a TAP or the cable lost",
-    needs="a counter of that device",
-    why="no counter of this host has it",
-)
 MOST_ENDED = 20
-FULL_RATIO = 0.5
-"""A ring that is so full is announced before it loses."""
 SOON_MS = 3000
 """Time within which a ring is full at its pace, and is announced."""
 LEVELS_S = 0.1
@@ -58,102 +50,28 @@ LEVELS_S = 0.1
 to fill is announced before it loses."""
 GLANCES_S = 1.0
 """Programs are looked at so often within a longer interval."""
-FILLS_RATIO, FILLS_MS = 0.3, 300
-"""An interval ends early for a ring that is so full and is full in less, or that is half full."""
-EMPTY_RATIO = 0.25
-"""A ring that was announced is announced anew after it was less full."""
-PACE_NS = 40_000_000
-"""A pace is taken over so long at least."""
-
-
-@dataclass(slots=True)
-class Levels:
-    """How full each ring was at the last looks, cheap ones included."""
-
-    _seen: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
-    announced: set[int] = field(default_factory=set)
-    """Rings that filled up, until they are nearly empty."""
-    _last_ns: int | None = None
-    gap_ns: int = 0
-    """The longest time between two looks since `gap_ns` was set."""
-    lowest: dict[int, float] = field(default_factory=dict)
-    """The least that was seen of each ring since `interval_began`."""
-
-    def add(self, mono_ns: int, ratios: Mapping[int, float]) -> bool:
-        """Ratios by inode of the socket. Whether a ring begins to fill up."""
-        if self._last_ns is not None:
-            self.gap_ns = max(self.gap_ns, mono_ns - self._last_ns)
-        self._last_ns = mono_ns
-        self.lowest = {
-            inode: min(ratio, self.lowest.get(inode, ratio)) for inode, ratio in ratios.items()
-        }
-        self._seen = {
-            inode: [*self._seen.get(inode, ()), (mono_ns, ratio)][-3:]
-            for inode, ratio in ratios.items()
-        }
-        fill = {inode for inode in ratios if self._fills(inode)}
-        begins = bool(fill - self.announced)
-        low = {inode for inode, ratio in ratios.items() if ratio < EMPTY_RATIO}
-        self.announced = (self.announced & ratios.keys() - low) | fill
-        return begins
-
-    def interval_began(self) -> None:
-        self.gap_ns = 0
-        self.lowest = {inode: seen[-1][1] for inode, seen in self._seen.items()}
-
-    def full_ms(self, inode: int) -> float | None:
-        """Time until it is full at the pace of the last looks; None: it does not fill."""
-        seen = self._seen.get(inode, [])
-        if not seen:
-            return None
-        now_ns, ratio = seen[-1]
-        if before := [one for one in seen if now_ns - one[0] >= PACE_NS]:
-            then_ns, then = before[-1]
-            if ratio > then:
-                return (1 - ratio) * (now_ns - then_ns) / 1e6 / (ratio - then)
-        return None
-
-    def _fills(self, inode: int) -> bool:
-        ratio, left_ms = self._seen[inode][-1][1], self.full_ms(inode)
-        soon = ratio >= FILLS_RATIO and left_ms is not None and left_ms <= FILLS_MS
-        return soon or ratio >= FULL_RATIO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropsInterval:
-    """One interval: balances, what died where, and what nobody can see."""
+    """One interval: the answer, and the books that it rests on."""
 
-    real_ns: int
-    """End of the interval."""
-    seconds: float
+    answer: WatchedInterval
+    """The interval as `--json` and `--record` have it."""
     balances: Sequence[Balance]
-    rows: Sequence[PlaceTotal]
-    """Places that lost something since the watch began, the worst now on top."""
     ended: Sequence[Balance]
     """Captures that ended since the watch began, with their last books before they fell silent and
     with what came after these."""
-    not_for_us: int | None
-    overflow_ms: Mapping[CaptureKey, int]
-    """Time until a ring of the capture is full, if its reader stays away; of those that fill up."""
-    levels: Mapping[frozenset[int], WatchedLevel]
-    """Levels of the captures whose level is visible, by the sockets of each."""
-    blind: Sequence[BlindPort]
-    """Ports of the watch that are blind, or were in a part of it."""
-    notes: Sequence[str]
-    """Programs that came, went or began anew; ports that went away."""
-    not_visible: Sequence[NotVisible]
-    look_ns: int
-    """How long the look took."""
 
     @property
     def clear(self) -> Sequence[str]:
         """Ports that were up all the time, and whose captures all show what they lost."""
-        blind = {one.port for one in self.blind}
+        blind = {one.port for one in self.answer.blind}
         return sorted({one.reading.port_name for one in self.balances} - blind)
 
     @property
     def cannot_tell(self) -> bool:
-        return not self.rows and (bool(self.blind) or not self.balances)
+        return not self.answer.places and (bool(self.answer.blind) or not self.balances)
 
 
 @dataclass(slots=True)
@@ -162,15 +80,16 @@ class Watch:
 
     peer_of: PeerOf | None = None
     chosen: Sequence[str] = ()
-    """Names of ports to watch: each is blind until a program captures on it."""
+    """Names of ports to watch (none: all): each is blind until a program captures on it."""
+    _inodes: set[str] = field(default_factory=set)
+    """Sockets of the last look there."""
     _tx_dropped: dict[PortAt, int] = field(default_factory=dict)
     """Veth → frames in its peer's tx_dropped that are counted, those before the watch included."""
     _asked: set[PortAt] = field(default_factory=set)
     """Veths whose other end was looked for: each look is a probe of the host."""
     _books: CaptureBooks = field(default_factory=CaptureBooks)
     _table: PlaceTotals = field(default_factory=PlaceTotals)
-    _levels: Levels = field(default_factory=Levels)
-    _highest: CaptureLevels = field(default_factory=CaptureLevels)
+    _levels: CaptureLevels = field(default_factory=CaptureLevels)
     _announced: dict[CaptureKey, int] = field(default_factory=dict)
     """Captures whose rings filled up → the last look at which they did, by CLOCK_MONOTONIC."""
     _ports: dict[PortAt, CapturePort] = field(default_factory=dict)
@@ -191,17 +110,22 @@ class Watch:
     def fills(self, levels: RingLevels) -> bool:
         """Whether a ring begins to fill up, so that the interval is to end now."""
         rings = levels["rings"].items()
-        ratios = {int(inode): one["full"] / one["of"] for inode, one in rings}
-        self._highest.add(levels["mono_ns"], ratios)
+        ratios = {int(n): one["full"] / one["of"] for n, one in rings if n in self._inodes}
         return self._levels.add(levels["mono_ns"], ratios)
 
     def spells(self, seen: RingSpells) -> None:
-        self._highest.spells(seen)
+        self._levels.spells(seen)
 
     def glance(self, seen: Captures) -> None:
         """A look within an interval: of a program that ends before the interval does, these are the
         last books."""
-        self._keep(self._books.look(seen, ends_interval=False))
+        self._keep(self._books.look(self._at_chosen_ports(seen), ends_interval=False))
+
+    def _at_chosen_ports(self, seen: Captures) -> Captures:
+        if self.chosen:
+            seen = at_ports(seen, self.chosen)
+        self._inodes = {str(one["inode"]) for one in seen["sockets"]}
+        return seen
 
     def _keep(self, balances: Sequence[Balance]) -> None:
         for one in balances:
@@ -227,6 +151,7 @@ class Watch:
 
     def look(self, seen: Captures) -> DropsInterval | None:
         """None of the first look: an interval has two."""
+        seen = self._at_chosen_ports(seen)
         before, self._before = self._before, seen
         balances = self._books.look(seen)
         self._ports |= ports_at(seen)
@@ -236,7 +161,6 @@ class Watch:
             if one["ring"] and one["waiting"]
         }
         self._levels.add(seen["mono_ns"], ratios)
-        self._highest.add(seen["mono_ns"], ratios)
         if before is None:
             self._peers(seen, seen)
             return None
@@ -258,65 +182,53 @@ class Watch:
                 # A frame that was refused after the look is the next interval's.
                 counted = parted.lost + parted.unknown + parted.no_loss
                 self._tx_dropped[at] += end.refused if end.flapped else min(end.refused, counted)
-        lost = losses(
-            before,
-            seen,
-            balances,
-            ended=just_ended,
-            overloads=self._overloads(
-                [one for balance in balances for one in balance.by_process], before
-            ),
-            dropped=dropped,
-            peers=peers,
-        )
-        self._levels.interval_began()
+        balances = self._with_rings(balances, before, seen)
+        lost = losses(before, seen, balances, ended=just_ended, dropped=dropped, peers=peers)
         every = [*balances, *(member for one in balances for member in one.members)]
-        left_ms = {
-            one.reading.key: left
-            for one in every
-            if (left := overflow_ms(one, self._levels)) is not None
-        }
         fills = [
             one
             for balance in balances
             for one in balance.by_process
-            if one.reading.key in left_ms
+            if one.rings.overflow_ms is not None
             and self._announced.get(one.reading.key) != before["mono_ns"]
         ]
         self._announced |= {
             one.reading.key: seen["mono_ns"]
             for one in every
-            if one.reading.key in left_ms
+            if one.rings.overflow_ms is not None
             or any(held["inode"] in self._levels.announced for held in one.reading.sockets)
         }
         processes = {one.reading.key for one in every}
         self._announced = {key: at for key, at in self._announced.items() if key in processes}
-        last_books = [self._last_books(key) for key in gone]
-        return DropsInterval(
+        last_books = [self._last_books(key, seen["real_ns"]) for key in gone]
+        hidden = [
+            _not_visible("always"),
+            *seen["missing"],
+            *self._perhaps_lost(seen, dropped or {}),
+            *_silent(balances),
+            *_copied(balances),
+            *_unsaid(last_books),
+        ]
+        notes = [*_changes(before, seen), *map(_filling, fills)]
+        answer = WatchedInterval(
             real_ns=seen["real_ns"],
-            seconds=seconds,
-            balances=balances,
-            rows=self._table.add(lost, seconds=seconds, real_ns=seen["real_ns"]),
-            ended=last_books,
-            not_for_us=None if dropped is None else sum(one.no_loss for one in dropped.values()),
-            overflow_ms=left_ms,
-            levels=self._highest.interval_ends(seen, balances),
+            interval_s=seconds,
+            captures=[_capture(one) for one in balances],
+            ended=[_capture(one) for one in last_books],
+            places=self._table.add(lost, seconds=seconds, real_ns=seen["real_ns"]),
+            not_for_us_packets=None
+            if dropped is None
+            else sum(one.no_loss for one in dropped.values()),
+            notes=notes,
             blind=self._blind_ports(before, seen, balances),
-            notes=[*_changes(before, seen), *(_filling(one, left_ms) for one in fills)],
-            not_visible=[
-                ALWAYS,
-                *seen["missing"],
-                *self._perhaps_lost(seen, dropped or {}),
-                *_silent(balances),
-                *_copied(balances),
-                *_unsaid(last_books),
-            ],
+            not_visible=[Hidden(**one) for one in hidden],
             look_ns=seen["took_ns"],
         )
+        return DropsInterval(answer=answer, balances=balances, ended=last_books)
 
     def _blind_ports(
         self, before: Captures, seen: Captures, balances: Sequence[Balance]
-    ) -> Sequence[BlindPort]:
+    ) -> list[BlindPort]:
         then, here = ports_at(before), ports_at(seen)
         hidden: dict[PortAt, Blind] = {}
         for one in balances:
@@ -346,7 +258,7 @@ class Watch:
                 add(at, last["name"], why)
         captured = {port["name"] for port in self._ports.values()}
         if all(one.reading.key.ifindex != ANY for one in balances):
-            for name in sorted({*self.chosen} - captured):
+            for name in sorted({*self.chosen} - captured - {"any"}):
                 add(name, name, "no_program")
         ended = (
             one.model_copy(update={"until_real_ns": seen["real_ns"]})
@@ -367,7 +279,7 @@ class Watch:
         self._blind = found
         return [*self._was_blind, *found.values()]
 
-    def _last_books(self, key: CaptureKey) -> Balance:
+    def _last_books(self, key: CaptureKey, real_ns: int) -> Balance:
         books, end = self._latest[key], self._silent.get(key)
         if end is not None and end.offered and books.offered:
             late = end.offered - books.offered
@@ -377,7 +289,8 @@ class Watch:
         if not (books.reading.program and books.reading.program["suricata"]):
             # Its sockets went with their counters, at some moment after the look before.
             books = replace(books, at_least=True, residual=None, read=None)
-        return replace(books, ended_real_ns=self._ended[key])
+        rings = RingState(oldest_ms=oldest_ms(books, real_ns))
+        return replace(books, ended_real_ns=self._ended[key], rings=rings)
 
     def _peers(self, before: Captures, seen: Captures) -> Mapping[PortAt, Refusing]:
         """Other ends of veths that are new, whose rx_dropped rose, or whose link was down: no
@@ -411,62 +324,45 @@ class Watch:
             total = self._unknown[at] = self._unknown.get(at, 0) + here
             if not total or link is None:
                 continue
-            yield NotVisible(
-                what=f"how many of {total:,} packets in rx_dropped of {port['name']} were lost",
-                needs="tx_dropped of its peer, which counts those that it refused "
-                f"(ip -d link show {port['name']}: its peer; ip -s link show there)"
-                if link["kind"] == "veth"
-                else "a counter that parts them",
-                why=f"frames longer than its MTU of {link['mtu']}, those that found no room, and "
-                "those that no protocol wanted after every capture had them count there alike",
-            )
+            code = "unparted_of_veth" if link["kind"] == "veth" else "unparted"
+            yield _not_visible(code, total=total, port=port["name"], mtu=link["mtu"])
 
-    def _overloads(
-        self, balances: Sequence[Balance], before: Captures
-    ) -> Mapping[CaptureKey, Overload]:
-        unannounced = self._unannounced(balances, before)
-        self._losing = {
-            one.reading.key: self._losing.get(one.reading.key, 0) + 1
-            for one in balances
-            if one.dropped_now
-        }
+    def _with_rings(
+        self, balances: Sequence[Balance], before: Captures, seen: Captures
+    ) -> Sequence[Balance]:
+        every = [*balances, *(member for one in balances for member in one.members)]
+        unannounced = {one.reading.key: self._unannounced(one, before) for one in every}
+        losing = {one.reading.key for one in every if one.dropped_now}
+        self._losing = {key: self._losing.get(key, 0) + 1 for key in losing}
         lowest = self._levels.lowest
-        return {
-            one.reading.key: Overload(
-                unannounced=unannounced.get(one.reading.key),
-                lowest_ratio=max(
-                    (
-                        lowest[held["inode"]]
-                        for held in one.reading.sockets
-                        if held["inode"] in lowest
-                    ),
-                    default=None,
-                ),
-                losing=self._losing.get(one.reading.key, 0),
-            )
-            for one in balances
-        }
+        levels = self._levels.interval_ends(seen, balances)
 
-    def _unannounced(
-        self, balances: Sequence[Balance], before: Captures
-    ) -> Mapping[CaptureKey, str]:
+        def with_rings(one: Balance) -> Balance:
+            key = one.reading.key
+            rings = RingState(
+                level=levels.get(key.inodes),
+                lowest_ratio=max((lowest[n] for n in key.inodes if n in lowest), default=None),
+                oldest_ms=oldest_ms(one, seen["real_ns"]),
+                overflow_ms=overflow_ms(one, self._levels),
+                losing=self._losing.get(key, 0),
+                unannounced=unannounced[key],
+            )
+            return replace(one, rings=rings, members=[with_rings(each) for each in one.members])
+
+        return [with_rings(one) for one in balances]
+
+    def _unannounced(self, one: Balance, before: Captures) -> str | None:
         """Why nothing announced a loss of this interval."""
-        found = {}
-        for one in balances:
-            sockets = one.reading.sockets
-            # Suricata may say a loss only when its ring has long been empty again.
-            at_ns = self._announced.get(one.reading.key)
-            lately = at_ns is not None and before["mono_ns"] - at_ns <= STEP_NS
-            if lately or not any(held["ring"] for held in sockets):
-                continue
-            if any(held["waiting"] is None for held in sockets):
-                found[one.reading.key] = "not announced: what waits in its rings is not visible"
-            else:
-                gap_ms = self._levels.gap_ns / 1e6
-                found[one.reading.key] = (
-                    f"not announced: its ring filled between two looks, {gap_ms:.0f} ms apart"
-                )
-        return found
+        sockets = one.reading.sockets
+        # Suricata may say a loss only when its ring has long been empty again.
+        at_ns = self._announced.get(one.reading.key)
+        lately = at_ns is not None and before["mono_ns"] - at_ns <= STEP_NS
+        if lately or not any(held["ring"] for held in sockets):
+            return None
+        if any(held["waiting"] is None for held in sockets):
+            return "not announced: what waits in its rings is not visible"
+        gap_ms = self._levels.gap_ns / 1e6
+        return f"not announced: its ring filled between two looks, {gap_ms:.0f} ms apart"
 
 
 def intervals(
@@ -523,13 +419,12 @@ def _hides(capture: Balance) -> Blind | None:
         return "counters_read"
     port = capture.reading.port
     for one in capture.by_process:
-        name = one.reading.program["name"] if one.reading.program else ""
         for ring in (socket["ring"] for socket in one.reading.sockets):
             if ring and slot_needed(
                 version=ring["version"],
                 slot_bytes=ring["frame_bytes"],
                 mtu=port["link"]["mtu"] if port and port["link"] else None,
-                suricata=name.startswith("Suricata"),
+                suricata=one.reading.suricata,
             ):
                 return "frames_cut"
     return None
@@ -550,48 +445,46 @@ def _changes(before: Captures, now: Captures) -> Iterator[str]:
             yield f"port {port['name']}: nobody captures there any more, or it is gone"
 
 
+def _not_visible(code: str, **values: Any) -> NotVisible:
+    said = Finding(code=f"not_visible.{code}", values=values)
+    what, needs, why = (render(said, form) for form in ("what", "needs", "why"))
+    return NotVisible(what=what, needs=needs, why=why)
+
+
 def _copied(balances: Sequence[Balance]) -> Iterator[NotVisible]:
     for one in balances:
         reading = one.reading
-        if (copies := reading.copies) > 1 and one.arrived and one.arrived.high:
-            yield NotVisible(
-                what=f"packets of {reading.port_name} that {reading.name} had at all: it has each "
-                f"one {copies} times, and counts each time",
-                needs="one fanout group for all of its sockets (snort: --daq-var "
-                "fanout_type=hash; suricata.yaml: cluster-id)",
-                why=f"{len(reading.sockets)} sockets of it take every packet",
+        if reading.copies > 1 and one.arrived and one.arrived.high:
+            yield _not_visible(
+                "copied",
+                port=reading.port_name,
+                capture=reading.name,
+                copies=reading.copies,
+                sockets=len(reading.sockets),
             )
 
 
 def _silent(balances: Sequence[Balance]) -> Iterator[NotVisible]:
     for one in balances:
-        reading = one.reading
         if one.unheard:
-            yield NotVisible(
-                what=f"the own counters of {reading.name}, now",
-                needs="an answer on its command socket",
-                why=one.unheard,
-            )
+            yield _not_visible("unheard", capture=one.reading.name, silent=one.unheard)
         if one.at_least:
-            yield NotVisible(
-                what=f"what {reading.name} had before it read its own counters",
-                needs="its own sums: only Suricata's command socket is known",
-                why="a reading sets them to zero",
-            )
+            yield _not_visible("counters_read", capture=one.reading.name)
 
 
 def _unsaid(ended: Sequence[Balance]) -> Iterator[NotVisible]:
     for one in ended:
         if (late := one.unsaid_offered) is not None and late.high:
-            yield NotVisible(
-                what=f"what became of the last {late.high:,} packets for {one.reading.name} on "
-                f"{one.reading.port_name}, {one.unsaid_dropped:,} of them dropped at least",
-                needs="its own sums at its end (capture.kernel_drops in the last of its stats)",
-                why="it ended, and said no more",
+            yield _not_visible(
+                "unsaid",
+                late=late.high,
+                capture=one.reading.name,
+                port=one.reading.port_name,
+                dropped=one.unsaid_dropped,
             )
 
 
-def overflow_ms(balance: Balance, levels: Levels) -> int | None:
+def overflow_ms(balance: Balance, levels: CaptureLevels) -> int | None:
     """Time until the first ring is full, if its reader stays away: at the pace of its filling, and
     in a ring of version 3 after what is left of its blocks, each of which is retired after its time
     however empty. None: no ring fills up."""
@@ -610,9 +503,8 @@ def overflow_ms(balance: Balance, levels: Levels) -> int | None:
     return min(found, default=None)
 
 
-def _filling(one: Balance, left_ms: Mapping[CaptureKey, int]) -> str:
-    reading = one.reading
-    left = left_ms[reading.key]
+def _filling(one: Balance) -> str:
+    reading, left = one.reading, one.rings.overflow_ms
     when = f"it is full in {left} ms" if left else "it is full"
     words = f"▲ ring of {reading.name} on {reading.port_name} fills, {when}"
     if held := held_back(one):
@@ -631,42 +523,7 @@ def oldest_ms(balance: Balance, real_ns: int) -> int | None:
     return max(0, max(ages) // 1_000_000) if ages else None
 
 
-def written(found: DropsInterval) -> WatchedInterval:
-    """The interval as `--json` and `--record` have it."""
-    return WatchedInterval(
-        real_ns=found.real_ns,
-        interval_s=found.seconds,
-        captures=[_capture(one, found) for one in found.balances],
-        ended=[_capture(one, found) for one in found.ended],
-        places=[
-            WatchedPlace(
-                place=row.loss.place,
-                where=row.loss.where,
-                counter=row.loss.counter,
-                rate_pps=row.rate_pps,
-                total=row.total,
-                at_least=row.at_least,
-                worst_pps=row.worst_pps,
-                worst_real_ns=row.worst_real_ns,
-                first_real_ns=row.first_real_ns,
-                last_real_ns=row.last_real_ns,
-                bursts=row.bursts,
-                why=row.loss.why,
-                do=row.loss.do,
-                most_why=row.mostly.why,
-                most_do=row.mostly.do,
-            )
-            for row in found.rows
-        ],
-        not_for_us_packets=found.not_for_us,
-        notes=[*found.notes],
-        blind=[*found.blind],
-        not_visible=[Hidden(**one) for one in found.not_visible],
-        look_ns=found.look_ns,
-    )
-
-
-def _capture(one: Balance, found: DropsInterval) -> WatchedCapture:
+def _capture(one: Balance) -> WatchedCapture:
     reading = one.reading
     program = reading.program
     said = program["suricata"] if program else None
@@ -680,17 +537,17 @@ def _capture(one: Balance, found: DropsInterval) -> WatchedCapture:
         arrived_packets=_pair(one.arrived),
         dropped_packets=one.dropped_seen,
         dropped_now_packets=one.dropped_now,
-        waiting_packets=_pair(one.waiting),
+        waiting_packets=_pair(reading.waiting),
         waited_before_packets=_pair(one.waited_before),
         read_packets=_pair(one.read),
         residual_packets=_pair(one.residual),
         closed=one.closed,
         at_least=one.at_least,
-        oldest_ms=oldest_ms(one, found.real_ns),
-        overflow_ms=found.overflow_ms.get(reading.key),
+        oldest_ms=one.rings.oldest_ms,
+        overflow_ms=one.rings.overflow_ms,
         stopped=program["stopped"] if program else None,
         decoded_packets=(said["counters"] or {}).get("decoder.pkts") if said else None,
-        level=found.levels.get(reading.key.inodes),
+        level=one.rings.level,
         since_start_arrived_packets=_pair(reading.arrived),
         since_start_dropped_packets=reading.dropped,
         ended_real_ns=one.ended_real_ns,

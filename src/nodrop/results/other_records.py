@@ -280,6 +280,10 @@ class WatchedInterval(Model):
     look_ns: Count
     """How long the look took."""
 
+    @property
+    def began_real_ns(self) -> int:
+        return self.real_ns - round(self.interval_s * 1e9)
+
 
 class Key(Model):
     """The host, kernel, lab, setup and node binary that a certificate is valid for. It says nothing

@@ -8,8 +8,10 @@ import pytest
 
 from nodrop.answer.finding import WORDS, Finding, render
 from nodrop.capacity.tried import Aside
+from nodrop.drops.places import DropCause
 from nodrop.ledger.cause import Rule
 from nodrop.results.capacity import LimitedBy
+from nodrop.results.other_records import Blind, WatchedLevel
 
 LIMIT_FORMS = {"short", "title", "sentence", "why"}
 NO_REASON = {"sut", "min", "loss_at_every_load"}
@@ -29,6 +31,20 @@ def test_each_value_has_one_entry_in_each_form(
 ) -> None:
     assert WORDS[table].keys() == codes
     assert all(entry.keys() == forms for entry in WORDS[table].values())
+
+
+def test_what_drops_says_has_words_for_each_of_its_codes() -> None:
+    assert WORDS["drop_causes"].keys() == {*DropCause} - {DropCause.PLACE}
+    forms = {
+        "drop_causes": {"why", "do"},
+        "drop_places": {"counter", "why", "do"},
+        "not_visible": {"what", "needs", "why"},
+    }
+    for table, form in forms.items():
+        assert all(entry.keys() == form for entry in WORDS[table].values())
+    literal, none = get_args(WatchedLevel.model_fields["withheld"].annotation)
+    assert WORDS["withheld"].keys() == {*get_args(literal), "not_yet"} and none is type(None)
+    assert WORDS["blind"].keys() == {*get_args(Blind)}
 
 
 def test_no_two_limits_read_alike() -> None:

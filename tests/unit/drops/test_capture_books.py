@@ -8,7 +8,7 @@ import pytest
 
 from nodrop.drops.capture_books import AccountRange, Balance, CaptureBooks, rise
 from nodrop.drops.outlets import closing, ending, lines
-from nodrop.drops.watching import DropsInterval, Watch, intervals, written
+from nodrop.drops.watching import DropsInterval, Watch, intervals
 
 NS = 4026531840
 
@@ -195,7 +195,7 @@ def test_packets_that_waited_at_the_first_look_stand_beside_those_that_arrived(
 
     found = watched(at(0, 500, 0, before), at(1, 500 + passed, dropped, waiting))
     assert any(words in line for line in lines(found))
-    (kept,) = written(found).captures
+    (kept,) = found.answer.captures
     assert kept.waited_before_packets == (before, before)
 
 
@@ -480,13 +480,13 @@ def test_a_restart_begins_new_books_and_keeps_what_was_lost() -> None:
     watch.look(at(1, 7, 41, 90))
     came = watch.look(at(2, 8, 55, 4))
     assert came is not None and came.balances == []
-    assert came.notes == [
+    assert came.answer.notes == [
         "snort 7 has ended, or captures no more",
         "snort 8 captures; its books begin here",
     ]
     found = watch.look(at(3, 8, 55, 10))
     assert found is not None
-    assert {(row.loss.where, row.total) for row in found.rows} == {
+    assert {(row.where, row.total) for row in found.answer.places} == {
         ("snort 7 on eth1", 90),
         ("snort 8 on eth1", 6),
     }
@@ -494,7 +494,7 @@ def test_a_restart_begins_new_books_and_keeps_what_was_lost() -> None:
     assert gone is not None and gone.balances == []
     last = [(one.reading.name, one.dropped) for one in gone.ended]
     assert last == [("snort 7", 90), ("snort 8", 6)]
-    assert "port eth1: nobody captures there any more, or it is gone" in gone.notes
+    assert "port eth1: nobody captures there any more, or it is gone" in gone.answer.notes
 
 
 @pytest.mark.parametrize(("heard", "read_at_end"), [(970, 0), (300, 45)])
@@ -524,7 +524,7 @@ def test_the_last_books_of_one_that_ends_are_those_before_it_fell_silent(
     assert last.closed and last.arrived == last.offered == AccountRange(heard, heard)
     assert last.unsaid_offered == AccountRange(202, 202), "what came after its last answer"
     later = watch.look(look(9))
-    assert later is not None and later.ended[0].ended_real_ns == gone.real_ns, "once"
+    assert later is not None and later.ended[0].ended_real_ns == gone.answer.real_ns, "once"
 
 
 def test_drops_between_the_last_answer_and_the_end_are_said_and_written() -> None:
@@ -548,11 +548,11 @@ def test_drops_between_the_last_answer_and_the_end_are_said_and_written() -> Non
     assert line.endswith(said_so)
     summary = [line for line in ending(gone, 0) if line.startswith("  (ended at ")]
     assert len(summary) == 1 and summary[0].endswith(said_so)
-    (kept,) = written(gone).ended
+    (kept,) = gone.answer.ended
     assert (kept.unsaid_offered_packets, kept.unsaid_dropped_packets) == ((202, 202), 40)
-    assert kept.ended_real_ns == gone.real_ns
-    (hidden,) = (one for one in gone.not_visible if "it ended" in one["why"])
-    assert "last 202 packets for Suricata-Main 7 on eth1, 40 of them dropped" in hidden["what"]
+    assert kept.ended_real_ns == gone.answer.real_ns
+    (hidden,) = (one for one in gone.answer.not_visible if "it ended" in one.why)
+    assert "last 202 packets for Suricata-Main 7 on eth1, 40 of them dropped" in hidden.what
     assert not [line for line in lines(watch.look(look(4))) if "(ended)" in line], "said once"  # type: ignore[arg-type]
 
 
@@ -569,8 +569,8 @@ def test_intervals_of_a_clock_that_is_late_once() -> None:
         return look(now[0])
 
     found = list(intervals(one, interval_s=1.0, for_s=6.0, sleep=sleep, clock=lambda: now[0]))
-    assert [round(interval.seconds, 3) for interval in found] == [1.0, 3.5, 1.0]
-    assert written(found[0]).captures == []
+    assert [round(interval.answer.interval_s, 3) for interval in found] == [1.0, 3.5, 1.0]
+    assert found[0].answer.captures == []
 
 
 @pytest.mark.parametrize(
@@ -597,7 +597,7 @@ def test_what_a_program_lost_that_ends_within_a_long_interval(
     *_, found = intervals(
         one, interval_s=interval_s, for_s=for_s, sleep=sleep, clock=lambda: now[0]
     )
-    (row,), (ended,) = found.rows, found.ended
+    (row,), (ended,) = found.answer.places, found.ended
     assert ends_s - 1.1 <= row.total / 100 < ends_s
-    assert (ended.dropped, ended.ended_real_ns) == (row.total, found.real_ns)
+    assert (ended.dropped, ended.ended_real_ns) == (row.total, found.answer.real_ns)
     assert f"at least {row.total:,} packets lost from" in "\n".join(ending(found, 1))

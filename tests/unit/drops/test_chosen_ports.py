@@ -6,8 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from nodrop.drops.chosen_ports import ChosenPorts
-from nodrop.protocol import Captures, RingLevels
+from nodrop.drops.chosen_ports import at_ports
+from nodrop.drops.watching import Watch
+from nodrop.protocol import Captures
+from tests.unit.drops.test_capture_books import look, port, program, sock
 
 PORTS = [
     {"namespace": 1, "index": 2, "name": "eth1"},
@@ -25,17 +27,6 @@ SOCKETS = [
 ]
 
 
-def _chosen(*names: str) -> ChosenPorts:
-    seen = {
-        "ports": PORTS,
-        "sockets": SOCKETS,
-        "programs": {str(pid): {} for pid in (812, 900, 901, 902)},
-    }
-    rings = {str(s["inode"]): {"full": 1, "of": 2} for s in SOCKETS}
-    levels = cast(RingLevels, {"mono_ns": 5, "rings": rings})
-    return ChosenPorts(names, lambda: cast(Captures, seen), lambda: levels)
-
-
 @pytest.mark.parametrize(
     ("names", "inodes"),
     [
@@ -49,11 +40,22 @@ def _chosen(*names: str) -> ChosenPorts:
 def test_captures_of_a_port_and_of_every_port_are_kept(
     names: tuple[str, ...], inodes: set[int]
 ) -> None:
-    chosen = _chosen(*names)
-    seen: Any = chosen()
+    programs = {str(pid): {} for pid in (812, 900, 901, 902)}
+    every = cast(Captures, {"ports": PORTS, "sockets": SOCKETS, "programs": programs})
+    seen: Any = at_ports(every, names)
     assert {s["inode"] for s in seen["sockets"]} == inodes
     pids = {s["pid"] for s in SOCKETS if s["inode"] in inodes and s["pid"]}
     assert {int(pid) for pid in seen["programs"]} == pids
     at = {(s["namespace"], s["ifindex"]) for s in seen["sockets"]}
     assert {(p["namespace"], p["index"]) for p in seen["ports"]} == {one for one in at if one[1]}
-    assert {int(inode) for inode in chosen.levels()["rings"]} == inodes
+
+
+@pytest.mark.parametrize(("chosen", "ends"), [(["eth1"], False), (["eth2"], True), ([], True)])
+def test_a_ring_at_another_port_ends_no_interval(chosen: list[str], ends: bool) -> None:
+    watch = Watch(chosen=chosen)
+    sockets = [sock(41, 0, 0), sock(42, 0, 0, ifindex=3)]
+    ports = [port((0, 0)), port((0, 0)) | {"index": 3, "name": "eth2"}]
+    watch.look(look(0, sockets=sockets, ports=ports, programs={"7": program("snort")}))
+    one, other = {"full": 0, "of": 13}, {"full": 13, "of": 13}
+    levels: Any = {"mono_ns": 10**8, "rings": {"41": one, "42": other}}
+    assert watch.fills(levels) is ends

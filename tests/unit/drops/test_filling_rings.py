@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from nodrop.drops.watching import Watch, intervals, written
+from nodrop.drops.watching import Watch, intervals
+from nodrop.results.other_records import WatchedInterval
 from tests.unit.drops.test_capture_books import fill, look, port, program, ring, sock, watched
 
 
 def overflow_ms(*looks: Any) -> int | None:
-    (capture,) = written(watched(*looks)).captures
+    (capture,) = watched(*looks).answer.captures
     return capture.overflow_ms
 
 
@@ -87,8 +88,8 @@ class Stalled:
             programs={"7": program("snort", stopped=stopped)},
         )
 
-    def intervals(self) -> list[tuple[float, Any, Any]]:
-        """Time of each interval, the interval, and the words on it then."""
+    def intervals(self) -> list[tuple[float, WatchedInterval]]:
+        """Time of each interval, and its answer."""
         found = intervals(
             self.look,
             interval_s=1.0,
@@ -97,7 +98,7 @@ class Stalled:
             sleep=self.sleep,
             clock=lambda: self.now,
         )
-        return [(self.now, one, written(one)) for one in found]
+        return [(self.now, one.answer) for one in found]
 
 
 @pytest.mark.parametrize("begins_s", [2.0, 2.051, 2.099, 2.95])
@@ -115,24 +116,24 @@ def test_a_ring_that_needs_three_looks_at_it_to_fill_is_announced_before_its_fir
 ) -> None:
     stalled = Stalled(fills_s, shape, begins_s)
     found = stalled.intervals()
-    announced_s, first, said_then = next(one for one in found if one[1].overflow_ms)
+    announced_s, first = next(one for one in found if one[1].captures[0].overflow_ms is not None)
     assert announced_s < begins_s + fills_s
-    (left_ms,) = first.overflow_ms.values()
+    left_ms = first.captures[0].overflow_ms
     truly_ms = 1000 * (begins_s + fills_s - announced_s)
     # Its reader may have stood still for a part of the time that the pace is taken from.
-    assert 0.8 * truly_ms - 60 < left_ms < 2.2 * truly_ms + 60
-    (note,) = (note for _, one, _ in found for note in one.notes if note.startswith("▲"))
+    assert left_ms is not None and 0.8 * truly_ms - 60 < left_ms < 2.2 * truly_ms + 60
+    (note,) = (note for _, one in found for note in one.notes if note.startswith("▲"))
     assert "ring of snort 7 on eth1 fills, it is full in" in note and "kill -CONT 7" in note
-    assert said_then.captures[0].dropped_packets == 0
+    assert first.captures[0].dropped_packets == 0
     # One interval more than there are seconds at most, and the loss that follows is no surprise.
     assert len(found) in (6, 7)
-    assert all("not announced" not in place.why for _, _, said in found for place in said.places)
+    assert all("not announced" not in place.why for _, one in found for place in one.places)
 
 
 @pytest.mark.parametrize(("fills_s", "begins_s"), [(0.05, 2.02), (0.003, 2.93)])
 def test_a_loss_that_nothing_could_announce_says_so(fills_s: float, begins_s: float) -> None:
     found = Stalled(fills_s, ring(256), begins_s).intervals()
-    (place,) = next(said.places for _, _, said in found if said.places)
+    (place,) = next(one.places for _, one in found if one.places)
     assert "; not announced: its ring filled between two looks, 10" in place.why
     assert " ms apart" in place.why
 
@@ -146,8 +147,8 @@ def test_a_loss_that_its_owner_says_late_was_announced_when_its_ring_was_full() 
         seen = watch.look(
             look(n, sockets=[held], ports=[port((0, 0))], programs={"7": program("snort")})
         )
-        if seen and seen.rows and seen.rows[-1].rate_pps:
-            whys.append("not announced" in seen.rows[-1].loss.why)
+        if seen and seen.answer.places and seen.answer.places[-1].rate_pps:
+            whys.append("not announced" in seen.answer.places[-1].why)
     assert whys == [False, True]
 
 
@@ -163,5 +164,5 @@ def test_a_loss_of_a_ring_that_is_not_visible_is_not_announced() -> None:
         for n in (0, 1)
     ]
     hidden.look(looks[0])
-    (row,) = hidden.look(looks[1]).rows  # type: ignore[union-attr]
-    assert "not announced: what waits in its rings is not visible" in row.loss.why
+    (row,) = hidden.look(looks[1]).answer.places  # type: ignore[union-attr]
+    assert "not announced: what waits in its rings is not visible" in row.why

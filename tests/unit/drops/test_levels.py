@@ -9,7 +9,7 @@ import pytest
 from nodrop.cli.drops import HighestLevel, share
 from nodrop.drops.headroom_words import before_words, headroom_words
 from nodrop.drops.outlets import ending, lines
-from nodrop.drops.watching import DropsInterval, Watch, written
+from nodrop.drops.watching import DropsInterval, Watch
 from nodrop.errors import BadInput
 from nodrop.ledger.level import RingLook
 from nodrop.ledger.twin import Queue
@@ -65,7 +65,7 @@ def seen(at_s: float, full: int = 0, packets: int = 0, lost: int = 0) -> Any:
 
 def words(found: DropsInterval) -> str:
     [one] = found.balances
-    return "".join(headroom_words(one, found))
+    return "".join(headroom_words(one))
 
 
 def test_the_highest_level_of_an_interval_and_of_the_watch_from_every_look() -> None:
@@ -74,7 +74,7 @@ def test_the_highest_level_of_an_interval_and_of_the_watch_from_every_look() -> 
     watch.fills({"mono_ns": 500_000_000, "rings": {"41": {"full": 200, "of": 256}}})
     first, last = watch.look(seen(1, full=32)), watch.look(seen(2, full=16))
     assert first and last
-    [one], [other] = written(first).captures, written(last).captures
+    [one], [other] = first.answer.captures, last.answer.captures
     assert one.level and other.level
     assert (one.level.ratio, one.level.real_ns) == (200 / 256, 10**18 + 500_000_000)
     assert (other.level.ratio, other.level.highest_ratio) == (16 / 256, 200 / 256)
@@ -90,7 +90,7 @@ def test_a_spell_well_below_the_limit_forecasts_it() -> None:
     watch.spells(spell_of(queue))
     found = watch.look(seen(3))
     assert found is not None
-    [one] = written(found).captures
+    [one] = found.answer.captures
     assert one.level and one.level.forecast and one.level.forecast.bound == "about"
     assert one.level.ratio == queue.highest / SLOTS, "the spell's highest is the interval's"
     assert one.level.forecast.times * times == pytest.approx(limit + 1, rel=0.12)
@@ -105,7 +105,7 @@ def test_a_level_far_above_all_spells_makes_the_forecast_an_upper_bound() -> Non
     watch.fills({"mono_ns": 2_000_000_000, "rings": {"41": {"full": 250, "of": 256}}})
     found = watch.look(seen(3))
     assert found is not None
-    [one] = written(found).captures
+    [one] = found.answer.captures
     assert one.level and one.level.forecast and one.level.forecast.bound == "at_most"
     assert "forecast: at most" in words(found) and "between two spells" in words(found)
 
@@ -132,7 +132,7 @@ def test_losses_that_no_spell_shows_leave_no_forecast() -> None:
     watch.spells(spell_of(made(4)))
     found = watch.look(seen(3, packets=900, lost=50))
     assert found is not None
-    [one] = written(found).captures
+    [one] = found.answer.captures
     assert one.level and one.level.forecast is None and one.level.withheld == "lost"
     assert "no forecast: 50 packets were lost" in words(found)
 
@@ -142,7 +142,7 @@ def test_the_fullest_ring_of_a_watch_is_that_of_a_capture_that_ended_too() -> No
     assert highest.ratio is None
     for one in (seen(0), seen(1, full=240), look(2), seen(3), seen(4, full=8)):
         if (found := watch.look(one)) is not None:
-            highest.add(written(found))
+            highest.add(found.answer)
     assert highest.ratio == 240 / 256
 
 
@@ -154,7 +154,7 @@ def test_a_capture_that_is_gone_keeps_no_level() -> None:
     watch.look(seen(3))
     found = watch.look(seen(4))
     assert found is not None
-    assert [one.highest_ratio for one in found.levels.values()] == [0.0]
+    assert [one.level.highest_ratio for one in found.answer.captures if one.level] == [0.0]
 
 
 def test_a_loss_before_the_watch_is_said_beside_its_own() -> None:
@@ -167,7 +167,7 @@ def test_a_loss_before_the_watch_is_said_beside_its_own() -> None:
     text = "".join(before_words(one))
     assert "5,010 of 32,000 packets were lost there before its books began" in text
     assert text in "\n".join(ending(found, 0))
-    [as_json] = written(found).captures
+    [as_json] = found.answer.captures
     assert as_json.since_start_dropped_packets == 5_010
     assert as_json.since_start_arrived_packets == (32_100, 32_100)
 
@@ -194,6 +194,6 @@ def test_a_ring_that_lost_packets_was_full_whatever_the_looks_saw(lost: int) -> 
         watch.look(seen(2, packets=9_900, lost=lost)),
     )
     assert lossy and after
-    [one], [other] = written(lossy).captures, written(after).captures
+    [one], [other] = lossy.answer.captures, after.answer.captures
     assert one.level and other.level
     assert (one.level.ratio, other.level.ratio, other.level.highest_ratio) == (1.0, 0.0, 1.0)

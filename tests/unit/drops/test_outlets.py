@@ -8,14 +8,13 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from nodrop.drops.headroom_words import WITHHELD
 from nodrop.drops.openmetrics import Metrics, exposition
 from nodrop.drops.recording import RecordedWatch, joined
-from nodrop.drops.watching import Watch, written
+from nodrop.drops.watching import Watch
 from nodrop.errors import BadInput
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
@@ -41,11 +40,6 @@ LEVEL = WatchedLevel(
 )
 
 
-def test_each_reason_for_no_forecast_has_its_words() -> None:
-    literal, none = get_args(WatchedLevel.model_fields["withheld"].annotation)
-    assert {*get_args(literal), None} == {*WITHHELD} and none is type(None)
-
-
 def watch(drops: tuple[int, ...], hidden: str = "") -> Iterator[WatchedInterval]:
     """100 packets an interval; so many of them dropped."""
     watched, lost = Watch(), 0
@@ -61,7 +55,7 @@ def watch(drops: tuple[int, ...], hidden: str = "") -> Iterator[WatchedInterval]
             )
         )
         if found is not None:
-            yield written(found)
+            yield found.answer
 
 
 def recorded(folder: Path, intervals: Iterator[WatchedInterval]) -> Path:

@@ -27,11 +27,11 @@ def test_drops_and_audit_say_each_counter_that_rises(row: LossCounter) -> None:
         one = {"7": program(suricata=told)}
         return {"sockets": [sock(41, 0, 0)], "ports": [port((0, 0))], "programs": one}
 
-    (found,) = interval(at(2), at(13)).rows
-    assert (found.loss.place, found.loss.counter, found.total) == (ANALYSIS, counter, 11)
-    assert row.loses in found.loss.why and row.setting in found.loss.why
-    assert ("memcap-set" in found.loss.do) == bool(row.memcap)
-    assert (row.memcap or row.setting) in found.loss.do
+    (found,) = interval(at(2), at(13)).answer.places
+    assert (found.place, found.counter, found.total) == (ANALYSIS, counter, 11)
+    assert row.loses in found.why and row.setting in found.why
+    assert ("memcap-set" in found.do) == bool(row.memcap)
+    assert (row.memcap or row.setting) in found.do
 
     host = MadeHost()
     host.suricata["answers"]["counters"] = {counter: 13}

@@ -356,6 +356,12 @@ class SocketSums:
         self.seen = (packets, drops)
 
 
+def copies(sockets: Sequence[CaptureSocket]) -> int:
+    """Times that a program has each packet: fanout groups, and sockets that stand alone."""
+    lone = sum(one["fanout"] is None for one in sockets)
+    return lone + len({one["fanout"]["id"] for one in sockets if one["fanout"]})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketLook:
     """One look at the capture sockets of a process tree. None = not visible."""
@@ -375,12 +381,6 @@ class SocketLook:
     threads: Sequence[str]
     missing: str
     """Why something is not visible; empty if all is."""
-
-    @property
-    def copies(self) -> int:
-        """Times that the program has each packet: fanout groups, and sockets that stand alone."""
-        lone = sum(one["fanout"] is None for one in self.sockets)
-        return lone + len({one["fanout"]["id"] for one in self.sockets if one["fanout"]})
 
     @property
     def read(self) -> int | None:

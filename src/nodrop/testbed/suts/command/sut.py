@@ -20,7 +20,7 @@ from nodrop.ledger.hops import Knobs, Owner, Place, Problem, Reason, socket_ring
 from nodrop.ledger.imbalance import ThreadRole
 from nodrop.ledger.over_time import Served
 from nodrop.testbed.hosts.api import Json
-from nodrop.testbed.hosts.control_groups import SocketLook
+from nodrop.testbed.hosts.control_groups import SocketLook, copies
 from nodrop.testbed.hosts.folders import state_folder
 from nodrop.testbed.hosts.node import file_sha256
 from nodrop.testbed.hosts.waiting import looks
@@ -236,10 +236,10 @@ class RunningCommand(SinceMark):
         else:
             raise self._late(seen, wanted, timeout_s)
         assert seen is not None
-        if seen.copies > 1 and not seen.missing:
+        if (times := copies(seen.sockets)) > 1 and not seen.missing:
             raise TrialFailed(
-                f"{self._sut.name} has {seen.copies} sockets that each see every packet: it would "
-                f"count a packet {seen.copies} times",
+                f"{self._sut.name} has {times} sockets that each see every packet: it would count "
+                f"a packet {times} times",
                 hint="give its threads one fanout group, or run it with one thread",
                 reason=Reason.SUT_NOT_READY,
             )
