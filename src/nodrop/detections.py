@@ -170,10 +170,12 @@ def read_found(
 def _found(said: Mapping[str, Any]) -> FoundDetections:
     signatures = said["signatures"]
     return FoundDetections(
-        units=frozenset((sid, unit) for sid, one in signatures.items() for unit in one["units"]),
-        classes={sid: one["class"] for sid, one in signatures.items()},
-        names={sid: one["name"] for sid, one in signatures.items()},
-        alerts=sum(one["alerts"] for one in signatures.values()),
+        units=frozenset(
+            (sid, unit) for sid, signature in signatures.items() for unit in signature["units"]
+        ),
+        classes={sid: signature["class"] for sid, signature in signatures.items()},
+        names={sid: signature["name"] for sid, signature in signatures.items()},
+        alerts=sum(signature["alerts"] for signature in signatures.values()),
         events=said["events"],
         flows=said["flows"],
         lines=said["lines"],

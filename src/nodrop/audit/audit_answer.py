@@ -118,7 +118,7 @@ def _subjects(world: JudgedSnapshot, kind: Kind) -> Iterable[tuple[Any, ...]]:
         case "captured ports":
             return [(port.where, port) for port in world.captured()]
         case "captures":
-            return [(one.where, one) for one in world.captures()]
+            return [(capture.where, capture) for capture in world.captures()]
         case "programs":
             return [(str(program), program) for program in world.programs]
 
@@ -136,19 +136,19 @@ def sarif(found: AuditAnswer) -> str:
     places = [kind.id for kind in KINDS]
     results: list[dict[str, Any]] = [
         {
-            "ruleId": one.id,
-            "ruleIndex": places.index(one.id),
-            "level": "note" if one.note else "warning",
-            "message": {"text": f"{one.where}: {one.says}. Change: {one.change}"},
+            "ruleId": finding.id,
+            "ruleIndex": places.index(finding.id),
+            "level": "note" if finding.note else "warning",
+            "message": {"text": f"{finding.where}: {finding.says}. Change: {finding.change}"},
             "locations": [
                 {
-                    "logicalLocations": [{"fullyQualifiedName": one.where}],
+                    "logicalLocations": [{"fullyQualifiedName": finding.where}],
                     "message": {"text": f"{read.value} ({read.at})"},
                 }
-                for read in one.read
+                for read in finding.read
             ],
         }
-        for one in found.findings
+        for finding in found.findings
     ]
     driver = {"name": "nodrop audit", "version": __version__, "rules": rules}
     run = {"tool": {"driver": driver}, "results": results}

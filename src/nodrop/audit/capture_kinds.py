@@ -55,12 +55,12 @@ def _short_rings(_: JudgedSnapshot, capture: Capture) -> Iterator[FindingEvidenc
 
 def _clashes(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     groups: dict[tuple[int, int], list[Socket]] = {}
-    for one in world.sockets:
-        if one.fanout_id is not None:
-            groups.setdefault((one.space, one.fanout_id), []).append(one)
+    for socket in world.sockets:
+        if socket.fanout_id is not None:
+            groups.setdefault((socket.space, socket.fanout_id), []).append(socket)
     for (_, number), members in groups.items():
-        owners = {one.pid: one.owner for one in members if one.pid is not None}
-        names = {one.program for one in members if one.pid is not None}
+        owners = {member.pid: member.owner for member in members if member.pid is not None}
+        names = {member.program for member in members if member.pid is not None}
         one_by_design = len(names) == 1 and (names.pop() or "").startswith(SEVERAL_PROCESSES)
         if len(owners) > 1 and not one_by_design:
             who = " and ".join(owners.values())
@@ -118,7 +118,7 @@ def _wants(world: JudgedSnapshot, program: CapturingProgram, port: SnapshotPort)
     settings = world.settings.get(program.pid)
     entries = settings.entries("af-packet") if settings else ()
     said = next(
-        (str(one.get("threads")) for one in entries if one.get("interface") == port.name), ""
+        (str(entry.get("threads")) for entry in entries if entry.get("interface") == port.name), ""
     )
     return int(said) if said.isdecimal() else 0
 
@@ -128,21 +128,21 @@ def _seconds(world: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvide
     main = [program for program in takers if program.suricata] or takers
     first = main[0].pid if main and world.role is HostRole.SENSOR else None
     groups = {one.fanout_id for one in world.listening(port) if one.pid == first} - {None}
-    for one in world.listening(port):
-        if world.role is HostRole.SENSOR and one.pid in (first, None):
+    for socket in world.listening(port):
+        if world.role is HostRole.SENSOR and socket.pid in (first, None):
             continue
-        if one.fanout_id in groups:  # it takes a part away: fanout-clash
+        if socket.fanout_id in groups:  # it takes a part away: fanout-clash
             continue
-        if one.filtered is not False or (first is None and world.role is HostRole.SENSOR):
+        if socket.filtered is not False or (first is None and world.role is HostRole.SENSOR):
             continue
-        same = [s for s in world.listening(port) if s.pid == one.pid]
-        if one is not same[0] and one.pid is not None:
+        same = [s for s in world.listening(port) if s.pid == socket.pid]
+        if socket is not same[0] and socket.pid is not None:
             continue
-        end = f"end it (kill {one.pid}), or give it a filter" if one.pid else "end it"
-        every = "" if one.index else ", and each packet of every other port"
+        end = f"end it (kill {socket.pid}), or give it a filter" if socket.pid else "end it"
+        every = "" if socket.index else ", and each packet of every other port"
         yield FindingEvidence(
-            says=f"{one.owner} takes each packet as well{every}",
-            read=(Read(f"inode {one.inode}, no filter", DIAG),),
+            says=f"{socket.owner} takes each packet as well{every}",
+            read=(Read(f"inode {socket.inode}, no filter", DIAG),),
             change=end,
         )
 
@@ -188,7 +188,7 @@ def _crowded(_: JudgedSnapshot, program: CapturingProgram) -> Iterator[FindingEv
             change=f"suricata.yaml, af-packet: threads: {len(cpus)}; or threading: "
             "set-cpu-affinity: yes with worker-cpu-set on more CPUs",
         )
-    pinned = Counter(tuple(one["allowed"]) for one in workers if len(one["allowed"]) == 1)
+    pinned = Counter(tuple(worker["allowed"]) for worker in workers if len(worker["allowed"]) == 1)
     for (cpu,), number in pinned.items():
         if number > 1 and len(workers) <= len(cpus):
             yield FindingEvidence(
@@ -215,7 +215,7 @@ def _isolated(world: JudgedSnapshot, program: CapturingProgram) -> Iterator[Find
 
 
 def _large_rings(world: JudgedSnapshot, program: CapturingProgram) -> Iterator[FindingEvidence]:
-    total = sum(one.ring_bytes for one in world.sockets if one.pid == program.pid)
+    total = sum(socket.ring_bytes for socket in world.sockets if socket.pid == program.pid)
     if world.memory_bytes and total * MEMORY_SHARE > world.memory_bytes:
         yield FindingEvidence(
             says=f"its rings take {total / MIB:,.0f} MiB, {share(total, world.memory_bytes)} "
@@ -267,7 +267,7 @@ def not_counted(world: JudgedSnapshot) -> Iterator[Missing]:
 
 def _dropped(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
     for program in world.programs:
-        held = [one for one in world.sockets if one.pid == program.pid and one.captures]
+        held = [socket for socket in world.sockets if socket.pid == program.pid and socket.captures]
         lost = sum(one.drops or 0 for one in held)
         arrived = lost + sum(one.packets or 0 for one in held)
         if not program.suricata and matters(lost, arrived):
@@ -429,7 +429,7 @@ def _blind(world: JudgedSnapshot) -> Iterator[FindingEvidence]:
                 read=(Read("NO-CARRIER", port.state_at),),
                 change=f"{port.enter}ethtool {port}   # the cable, and the port at its other end",
             )
-        if not any(one.captures for one in world.listening(port)):
+        if not any(socket.captures for socket in world.listening(port)):
             yield FindingEvidence(
                 where=port.where,
                 says=f"{WORDS['blind']['no_program']}: nothing that comes in is looked at",

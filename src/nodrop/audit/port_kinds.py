@@ -82,7 +82,7 @@ def _driver_lost(port: SnapshotPort) -> dict[str, int]:
     return {
         name: value
         for name, value in port.driver_counters.items()
-        if value and (found := counter_of(name)) and found.beside is not Beside.WITNESS
+        if value and (counter := counter_of(name)) and counter.beside is not Beside.WITNESS
     }
 
 
@@ -175,7 +175,7 @@ def _pauses(world: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEviden
 
 
 def _only_its_own(world: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvidence]:
-    watched = any(one.program.watches for one in world.captures() if one.port is port)
+    watched = any(capture.program.watches for capture in world.captures() if capture.port is port)
     if watched and port.promiscuous is False:
         yield FindingEvidence(
             says="it is not promiscuous: frames to other addresses do not reach the sensor",

@@ -69,14 +69,16 @@ def judged(
             )
     given = None if config is None else _given(config, seen.files[str(config.absolute())])
     settings = dict(_settings(seen.programs))
-    programs = [one for one in seen.programs if not ports or _at(one, seen, ports, settings)]
-    kept = [_of_ports(one, ports) for one in programs]
+    programs = [
+        program for program in seen.programs if not ports or _at(program, seen, ports, settings)
+    ]
+    kept = [_of_ports(program, ports) for program in programs]
     wanted = _wanted(seen, role, ports, given)
     chosen = tuple(one for one in seen.ports if (one.space, one.index) in wanted)
     lacks = (*(one.missing for one in kept), *(one.missing for one in chosen))
     unjudged = _not_judged(given, seen) if given and not ports else ()
     missing = (*seen.missing, *chain.from_iterable(lacks), *unjudged)
-    made = {one.name: getattr(seen, one.name) for one in fields(seen)} | {
+    made = {field.name: getattr(seen, field.name) for field in fields(seen)} | {
         "programs": tuple(kept),
         "ports": chosen,
         "values": (*seen.values, *_port_values(chosen)),
@@ -91,7 +93,7 @@ def peer_of(host: Host, pid: int, index: int, name: str) -> VethPeer | None:
     port that is."""
     seen = look(host)
     for port in seen.ports:
-        holders = {one.pid for one in seen.listening(port)}
+        holders = {socket.pid for socket in seen.listening(port)}
         if (port.index, port.name) == (index, name) and pid in holders and port.peer:
             return port.peer
     return None
@@ -105,12 +107,14 @@ def _given(config: Path, text: YamlText) -> Settings:
 
 
 def _settings(programs: Sequence[CapturingProgram]) -> Iterator[tuple[int, Settings]]:
-    for one in programs:
+    for program in programs:
         with suppress(BadInput):
-            if one.yaml:
-                document = read_texts(one.yaml["text"])
-                made = Settings(path=one.yaml["path"], document=document, newer=one.yaml["newer"])
-                yield one.pid, made
+            if program.yaml:
+                document = read_texts(program.yaml["text"])
+                made = Settings(
+                    path=program.yaml["path"], document=document, newer=program.yaml["newer"]
+                )
+                yield program.pid, made
 
 
 def _at(
@@ -118,7 +122,7 @@ def _at(
 ) -> bool:
     """Whether a program captures at one of the ports, or is a Suricata that its file names. A file
     that cannot be read may name any."""
-    if any(one.pid == program.pid for one in seen.sockets):
+    if any(socket.pid == program.pid for socket in seen.sockets):
         return True
     if program.space != OURS:
         return False
@@ -132,7 +136,7 @@ def _at(
 def _of_ports(program: CapturingProgram, ports: Sequence[str]) -> CapturingProgram:
     if not ports or program.answers is None:
         return program
-    mine = {name: one for name, one in program.interfaces.items() if name in ports}
+    mine = {name: interface for name, interface in program.interfaces.items() if name in ports}
     return replace(program, answers={**program.answers, "ports": mine})
 
 
@@ -141,17 +145,19 @@ def _wanted(
 ) -> set[tuple[int, int]]:
     """Space and index of ports that are judged: those that are asked for, else those that somebody
     captures on or that --config names; of a generator, each physical port that is up."""
-    ours = [one for one in seen.ports if one.space == OURS]
+    ours = [port for port in seen.ports if port.space == OURS]
     if asked:
         return {(OURS, one.index) for one in ours if one.name in asked}
     if role is HostRole.GENERATOR:
         up = [one for one in ours if one.physical and one.up]
         return {(OURS, one.index) for one in up}
     found = {
-        (one.space, one.index) for one in seen.sockets if one.captures and one.port != LOOPBACK
+        (socket.space, socket.index)
+        for socket in seen.sockets
+        if socket.captures and socket.port != LOOPBACK
     }
     every = {space for space, index in found if index == 0}
-    found |= {(one.space, one.index) for one in seen.ports if one.space in every and one.up}
+    found |= {(port.space, port.index) for port in seen.ports if port.space in every and port.up}
     names = _named(given)[1] if given else ()
     return found | {(OURS, one.index) for one in ours if one.name in names}
 

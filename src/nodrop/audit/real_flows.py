@@ -57,15 +57,15 @@ def _groups(world: JudgedSnapshot, port: SnapshotPort) -> set[tuple[int, int]]:
 
 def _flow_values(world: JudgedSnapshot) -> Iterator[ShownSetting]:
     for port in world.ports:
-        for one in world.flows(port):
-            if one.members == 1:
-                yield _unsplit(port, one)
+        for flow in world.flows(port):
+            if flow.members == 1:
+                yield _unsplit(port, flow)
                 continue
             yield ShownSetting(
                 f"flows at {port.where} whose directions meet, dealt by "
-                f"{'queue' if one.kind == QUEUE else 'CPU'} to {one.members}",
-                f"{one.together} of {one.both_ways} "
-                f"({one.words or 'none was seen in both directions'}); {one.seen} flows seen",
+                f"{'queue' if flow.kind == QUEUE else 'CPU'} to {flow.members}",
+                f"{flow.together} of {flow.both_ways} "
+                f"({flow.words or 'none was seen in both directions'}); {flow.seen} flows seen",
                 "a fanout group of nodrop's, for as long as --watch",
             )
 

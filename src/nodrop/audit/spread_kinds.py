@@ -81,7 +81,7 @@ def _split_flows(world: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingE
 
 
 def _by_queue_split(world: JudgedSnapshot, port: SnapshotPort) -> bool:
-    by_queue = [one for one in world.flows(port) if one.kind == QUEUE]
+    by_queue = [flow for flow in world.flows(port) if flow.kind == QUEUE]
     return any(one.both_ways - one.together > SPLIT_RATIO * one.both_ways for one in by_queue)
 
 
@@ -141,7 +141,9 @@ def _balanced(world: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvid
 
 def _banned(line: int, arguments: tuple[str, ...]) -> bool:
     """A script or a banned module may keep it from any line: then it is not certain."""
-    if any(one.startswith(("--policyscript", "--banmod", "-l", "-m")) for one in arguments):
+    if any(
+        argument.startswith(("--policyscript", "--banmod", "-l", "-m")) for argument in arguments
+    ):
         return True
     asked = " ".join(arguments).replace("=", " ").split()
     return any(

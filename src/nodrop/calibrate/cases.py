@@ -77,7 +77,7 @@ def calibrate(site: Site, cases: Sequence[Case], watcher: Watcher, *, keep: bool
     began = time.monotonic()
     made = datetime.now(UTC)
     host = probe_here("host")["host"]
-    found: list[CaseResult] = []
+    results: list[CaseResult] = []
     with interrupts() as gate:
         for number, case in enumerate(cases):
             gate.check()
@@ -85,10 +85,10 @@ def calibrate(site: Site, cases: Sequence[Case], watcher: Watcher, *, keep: bool
             tried = try_case(site, case)
             if tried.directory and (keep or tried.answer is CaseOutcome.MISSED):
                 tried = replace(tried, directory=_kept(tried, site, made))
-            found.append(tried)
+            results.append(tried)
             watcher.ended(tried)
         clocks = clocks_of(site)
-    by_name = {tried.case.name: tried for tried in found}
+    by_name = {tried.case.name: tried for tried in results}
     spread, pace = by_name.get("a-a"), by_name.get("pace")
     return Certificate(
         nodrop=nodrop.__version__,
@@ -98,8 +98,8 @@ def calibrate(site: Site, cases: Sequence[Case], watcher: Watcher, *, keep: bool
         lab=site.lab.name,
         rootless=site.rootless,
         host={**host},
-        known_answers=[_known(tried, keep=keep) for tried in found if tried.case.name != "pace"],
-        smallest_loss=smallest_loss(found),
+        known_answers=[_known(tried, keep=keep) for tried in results if tried.case.name != "pace"],
+        smallest_loss=smallest_loss(results),
         pace=pace_of(pace.records) if pace and pace.records else None,
         spread=spread.spread if spread else None,
         clocks=clocks,
@@ -189,11 +189,11 @@ def _run(site: Site, case: Case) -> RunOutcome:
     return outcome
 
 
-def smallest_loss(found: Sequence[CaseResult]) -> SmallestLoss | None:
+def smallest_loss(results: Sequence[CaseResult]) -> SmallestLoss | None:
     """Smallest share that was named to the packet, of losses of known size; None if none was."""
     named = [
         (record.packets.lost_packets, record.offered.sent)
-        for tried in found
+        for tried in results
         for record, wanted in zip(tried.records, tried.case.expected, strict=False)
         if wanted.exact and record.packets.lost_packets and not wanted.mismatches(record)
     ]

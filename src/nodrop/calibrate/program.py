@@ -196,17 +196,17 @@ def judge(
         wrong.append(
             'its ring did not overflow: give the knob of its ring `is = "ring"` and a small `min`'
         )
-    for one in answers:
-        said = [(at, value_of(written[at], one.said)) for at in BOOKS if at in written]
+    for answer in answers:
+        said = [(at, value_of(written[at], answer.said)) for at in BOOKS if at in written]
         wrong += [
-            f"{one.put_in}: {at} = {written[at]} says {value:,}, and it was {one.truth[at]:,}"
+            f"{answer.put_in}: {at} = {written[at]} says {value:,}, and it was {answer.truth[at]:,}"
             for at, value in said
-            if value != one.truth[at]
+            if value != answer.truth[at]
         ]
         wrong += [
-            f"{one.put_in}: the identity {name} ({text}) does not hold"
+            f"{answer.put_in}: the identity {name} ({text}) does not hold"
             for name, text in program.identities.items()
-            if not holds(text, one.said)
+            if not holds(text, answer.said)
         ]
     for at in BOOKS:
         would = next(iter(_holding(answers, at)), None)
@@ -224,7 +224,7 @@ def judge(
 
 def _holding(answers: Sequence[AnswerOfProgram], at: str) -> list[str]:
     """Sums of its counters that have the true value in both answers, the shortest first."""
-    names = sorted(set.intersection(*(set(one.said) for one in answers)))
+    names = sorted(set.intersection(*(set(answer.said) for answer in answers)))
     tried = [
         *names,
         *(f"{a} + {b}" for a, b in combinations(names, 2)),
@@ -232,5 +232,7 @@ def _holding(answers: Sequence[AnswerOfProgram], at: str) -> list[str]:
         *(f"{a} - {b} - {c}" for a in names for b, c in combinations(set(names) - {a}, 2)),
     ]
     return [
-        text for text in tried if all(value_of(text, one.said) == one.truth[at] for one in answers)
+        text
+        for text in tried
+        if all(value_of(text, answer.said) == answer.truth[at] for answer in answers)
     ]

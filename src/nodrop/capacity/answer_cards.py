@@ -90,7 +90,7 @@ class _Limit:
 @once
 def cards(story: Story) -> tuple[Card, ...]:
     """Cards of the searched cells, each for its first goal."""
-    return tuple(_card(story, one) for one in searches(story))
+    return tuple(_card(story, search) for search in searches(story))
 
 
 def _card(story: Story, searched: SearchedCell) -> Card:
@@ -441,7 +441,7 @@ def _sure_words(
             names = ", ".join(map(str, named[:4])) + (" …" if len(named) > 4 else "")
             yield worded(f"odd.{code}", trials=noun(len(named), "Trial"), names=names)
     # The card writes no digit that is not known; tables and drawings have what was measured.
-    seen = [one for one in ends if one is not None and one.pps is not None and one.shown_pps]
+    seen = [end for end in ends if end is not None and end.pps is not None and end.shown_pps]
     measured = [f"{one.pps:,.0f}" for one in seen]
     if measured != [one.shown_pps for one in seen]:
         yield worded("trials.measured", rates=" and ".join(measured))
@@ -450,7 +450,11 @@ def _sure_words(
 def _speeds(searched: SearchedCell) -> Iterator[str]:
     """A SUT whose CPU is not as fast in one trial as in another has no limit closer than that."""
     of_trials = [t.record.disturbed for t in searched.trials if t.valid]
-    slowed = [one.slowed for one in of_trials if one is not None and one.slowed is not None]
+    slowed = [
+        of_trial.slowed
+        for of_trial in of_trials
+        if of_trial is not None and of_trial.slowed is not None
+    ]
     speeds = [1 - one.lost_ratio for one in slowed]
     if 2 * len(speeds) > len(of_trials) and max(speeds) >= UNSTEADY * min(speeds):
         yield worded("trials.speeds", least_pct=100 * min(speeds), most=max(speeds))
@@ -537,13 +541,13 @@ def _allowed(
 ) -> list[Action]:
     """The first few; none sets what the experiment varies, but for a search from its own cell. More
     time comes first where the budget ended a search that found nothing carried."""
-    searching, varied = (SEARCHING, "nodrop capacity "), [f"{one}=" for one in story.factors]
+    searching, varied = (SEARCHING, "nodrop capacity "), [f"{factor}=" for factor in story.factors]
     out = _ways_out(story, source, limit, again)
     ways = (*more, *out) if limit.by == "budget" and not limit.carried else (*out, *more)
     may = (
-        one
-        for one in ways
-        if any(map(one.command.count, searching)) or not any(map(one.command.count, varied))
+        way
+        for way in ways
+        if any(map(way.command.count, searching)) or not any(map(way.command.count, varied))
     )
     return [*islice(may, MOST_ACTIONS)]
 
@@ -552,18 +556,18 @@ EVEN = 2.0
 """Factor by which a ramp went higher: from this on, bursts made the sender late, not packets/s."""
 
 
-def _search_more(one: SearchedCell, source: StorySource, again: float | None) -> Iterator[Action]:
+def _search_more(cell: SearchedCell, source: StorySource, again: float | None) -> Iterator[Action]:
     """Ways to see more by a longer search; of a sender that was late, by another sender."""
-    answer, search = one.answers[0], table_in(source.run.manifest, "search")
+    answer, search = cell.answers[0], table_in(source.run.manifest, "search")
     budget, needed = search.get("budget_s"), runs_needed()
-    late = [t for t in one.trials if SENDER_REASONS & {*t.record.invalid_reasons}]
-    if answer.limited_by == "budget" and 2 * len(late) > len(one.trials):
+    late = [t for t in cell.trials if SENDER_REASONS & {*t.record.invalid_reasons}]
+    if answer.limited_by == "budget" and 2 * len(late) > len(cell.trials):
         command = from_another_host(source.command_with())
-        yield _action("sender-late", command, n=len(late), of=len(one.trials))
+        yield _action("sender-late", command, n=len(late), of=len(cell.trials))
     elif answer.limited_by == "budget" and isinstance(budget, int | float):
         more_time = source.command_with(f"search.budget_s={budget * 2:.0f}")
         yield _action("more-time", more_time, budget * 2)
-    ramps = [t.record.searched for t in one.ramps]
+    ramps = [t.record.searched for t in cell.ramps]
     sent = [s.value for s in ramps if s and s.ramp and not s.ramp.sender_to]
     if late and sent and answer.upper is None and answer.lower is not None:
         even = source.command_with("search.by=pps")

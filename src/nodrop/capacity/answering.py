@@ -47,22 +47,22 @@ from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import median_interval, runs_needed
 
 
-def reservations(answer: Answer, found: Estimate | None) -> Iterator[Finding]:
+def reservations(answer: Answer, estimate: Estimate | None) -> Iterator[Finding]:
     """`found`: nodrop's own method's; None of others."""
-    if found is not None:
-        yield from changed(answer, found)
+    if estimate is not None:
+        yield from changed(answer, estimate)
     if answer.missed is not None:
         yield _noise(answer, answer.missed)
-    if found is not None and (aside := _set_aside(answer, found)):
+    if estimate is not None and (aside := _set_aside(answer, estimate)):
         yield aside
 
 
-def changed(answer: Answer, found: Estimate) -> Iterator[Finding]:
+def changed(answer: Answer, estimate: Estimate) -> Iterator[Finding]:
     """Phases of the SUT, if their order is no chance, or if it served less and less."""
-    if not (found.changed or answer.limited_by == "changes"):
+    if not (estimate.changed or answer.limited_by == "changes"):
         return
     loads = writing(answer)
-    served = [s for phase in found.phases for s in phase if s.at is not None and not s.good]
+    served = [s for phase in estimate.phases for s in phase if s.at is not None and not s.good]
     if len(served) < 2:
         return
     first, last = served[0], served[-1]
@@ -70,8 +70,8 @@ def changed(answer: Answer, found: Estimate) -> Iterator[Finding]:
     values: dict[str, Any] = {"first": loads.at(first.at), "last": loads.at(last.at)}
     because = []
     # Loads differ: of a SUT that serves a smaller part of each, the last may be served more.
-    if last.at < first.at and len(found.phases) == 2:
-        begun = {**values, "begun": found.phases[-1][0].trial.record.index}
+    if last.at < first.at and len(estimate.phases) == 2:
+        begun = {**values, "begun": estimate.phases[-1][0].trial.record.index}
         because.append(Finding(code="reason.served_since", values=begun))
     elif last.at < first.at:
         because.append(Finding(code="reason.served", values=values))
@@ -79,7 +79,7 @@ def changed(answer: Answer, found: Estimate) -> Iterator[Finding]:
         because.append(Finding(code="reason.last_count"))
     yield Finding(
         code="capacity-changed",
-        values={"phases": len(found.phases)},
+        values={"phases": len(estimate.phases)},
         because=tuple(because),
         trials=(first.trial.record.run, last.trial.record.run),
     )
@@ -100,9 +100,9 @@ def _noise(answer: Answer, found: Missed) -> Finding:
     )
 
 
-def _set_aside(answer: Answer, found: Estimate) -> Finding | None:
+def _set_aside(answer: Answer, estimate: Estimate) -> Finding | None:
     loads = writing(answer)
-    aside = found.aside()
+    aside = estimate.aside()
     because = [
         Finding(
             code=f"aside.{why.value}",
@@ -216,9 +216,9 @@ class _Cell:
             closed=self._closed(bracket, goal, self._trials[self._numbers.index(number)]),
         )
 
-    def _closed(self, found: Bracket, goal: float, trials: Sequence[Tried]) -> bool:
+    def _closed(self, bracket: Bracket, goal: float, trials: Sequence[Tried]) -> bool:
         """The bounds are close, or it met another end."""
-        lower, upper, search = found.lower, found.upper, self._search
+        lower, upper, search = bracket.lower, bracket.upper, self._search
         if lower is not None and upper is not None:
             return upper.value <= lower.value * (1 + search.relative_width) ** CLOSED
         if lower is None:
@@ -232,7 +232,7 @@ class _Cell:
         rounds: tuple[Round, ...],
         of_answer: Sequence[Tried],
         chosen: Bracket,
-        found: Estimate | None,
+        estimate: Estimate | None,
         changes: bool,
     ) -> Answer:
         own, every, search = self._own, self._every, self._search
@@ -255,8 +255,8 @@ class _Cell:
             goals_of=search.goals_of,
             lower=lower,
             upper=upper,
-            fit=None if found is None or changes else found.interval,
-            by_level=found is not None and found.by_level,
+            fit=None if estimate is None or changes else estimate.interval,
+            by_level=estimate is not None and estimate.by_level,
             fullest_ratio=_fullest(chosen.lower, goal),
             between=None if limit == "changes" else _between(ended, hosts),
             rounds=rounds,
@@ -277,9 +277,9 @@ class _Cell:
             sent_pps={one.value: one.pps for one in sent if one and one.pps is not None},
             findings=(),
         )
-        answer = replace(answer, confidence=_confidence(answer, every, search, found))
+        answer = replace(answer, confidence=_confidence(answer, every, search, estimate))
         *others, cost = findings(answer, every, search, own)
-        others += reservations(answer, found)
+        others += reservations(answer, estimate)
         return replace(answer, findings=(*others, cost))
 
 
@@ -299,13 +299,13 @@ def _needed(
 
 
 def _confidence(
-    answer: Answer, every: Sequence[Tried], search: Search, found: Estimate | None
+    answer: Answer, every: Sequence[Tried], search: Search, estimate: Estimate | None
 ) -> Confidence | None:
     lower, upper = answer.lower, answer.upper
     less_than = upper is not None and not any(t.value < upper.value for t in every)
     if lower is None and not less_than:
         return None
-    against = [*([] if found is None else changed(answer, found)), *doubts(answer, every)]
+    against = [*([] if estimate is None else changed(answer, estimate)), *doubts(answer, every)]
     return confidence(answer, every, search.relative_width, against)
 
 

@@ -182,12 +182,12 @@ def _answer(run: Path, *, as_json: bool) -> int:
 
     story = read_story([run])
     page = write_report(story)
-    found = searches(story)
-    code = ends_with(found)
+    cells = searches(story)
+    code = ends_with(cells)
     if as_json:
         answers = (
             capacity_answer(
-                one,
+                cell,
                 card,
                 run_directory=run,
                 report=page,
@@ -195,7 +195,7 @@ def _answer(run: Path, *, as_json: bool) -> int:
                 changes=[said.text for said in trace_changes(story)],
                 decoder=[said.text for said in decoder_sentences(story)],
             )
-            for one, card in zip(found, cards(story), strict=True)
+            for cell, card in zip(cells, cards(story), strict=True)
         )
         say_json(next((answer.model_dump() for answer in answers), None))
         return code

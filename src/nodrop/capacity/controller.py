@@ -90,9 +90,9 @@ class _Replayed:
 
     def __init__(self, trials: Sequence[Tried]) -> None:
         self._known: dict[tuple[float, float], deque[Tried]] = defaultdict(deque)
-        for one in trials:
-            if one.outcome != "void":
-                self._known[one.value, one.seconds].append(one)
+        for trial in trials:
+            if trial.outcome != "void":
+                self._known[trial.value, trial.seconds].append(trial)
 
     def measure(self, intended_duration: float, intended_load: float) -> object:
         import MLRsearch
@@ -202,7 +202,7 @@ class Capacity:
             own = [record for record in done if record.cell == dict(cell.factors)]
             if any(record.searched and record.searched.soak for record in own):
                 continue
-            lower = next((one.lower for one in answers(own, search)), None)
+            lower = next((answer.lower for answer in answers(own, search)), None)
             if lower is not None:
                 ask = Ask(value=lower.value, seconds=search.soak_s, soak=True)
                 yield self._trial(cell, search.rounds, ask, done)
@@ -403,9 +403,9 @@ def _beside_s(record: TrialRecord) -> float | None:
 def _starts(done: Sequence[TrialRecord]) -> set[int]:
     """Trials that a start of the SUT was made for: ramps, and the first ones of their rounds."""
     own = [
-        ((repr(one.cell), one.searched.round, one.searched.ramp is None), one.index)
-        for one in done
-        if one.searched is not None
+        ((repr(record.cell), record.searched.round, record.searched.ramp is None), record.index)
+        for record in done
+        if record.searched is not None
     ]
     first = dict(sorted(own, key=lambda pair: -pair[1]))  # of each round the least stays
     return {*first.values()}

@@ -136,21 +136,21 @@ class Estimate:
     def limits(self) -> Sequence[Limit]:
         """Limits from the trials near them: a SUT far above need not be what it is there."""
         near = filter(self._is_near, self.sights)
-        found = [Limit(offered=one.trial.value, at=one.at) for one in near]
-        least = min((one.at for one in found if one.at is not None), default=0.0)
-        return [one for one in found if one.offered * NEAR >= least or one.at is not None]
+        limits = [Limit(offered=one.trial.value, at=one.at) for one in near]
+        least = min((limit.at for limit in limits if limit.at is not None), default=0.0)
+        return [limit for limit in limits if limit.offered * NEAR >= least or limit.at is not None]
 
-    def _is_near(self, one: Sight) -> bool:
-        if one.good is None or one in self.odd:
+    def _is_near(self, sight: Sight) -> bool:
+        if sight.good is None or sight in self.odd:
             return False
-        far = one.good is False and (one.at is None or one.trial.value > NEAR * one.at)
-        by_pace = not self.by_level and one.trial.seconds >= self._search.final_trial_s
-        return not far and (one.by_level or by_pace)
+        far = sight.good is False and (sight.at is None or sight.trial.value > NEAR * sight.at)
+        by_pace = not self.by_level and sight.trial.seconds >= self._search.final_trial_s
+        return not far and (sight.by_level or by_pace)
 
     @cached_property
     def _close(self) -> Sequence[float]:
         """Limits that trials near them say, as many as there are."""
-        known = [one for one in self.limits if one.at is not None]
+        known = [limit for limit in self.limits if limit.at is not None]
         for most in (CLOSE / 2, CLOSE, math.inf):
             within = [
                 x.at for x in known if x.at and abs(x.offered / x.at - 1) <= most / self.slope

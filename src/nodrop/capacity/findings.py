@@ -46,7 +46,7 @@ def ramp_findings(by: str, ramp: Ramp) -> Iterator[Finding]:
 
 
 def ramp_words(by: str, ramp: Ramp) -> str:
-    return "; ".join(found.text for found in ramp_findings(by, ramp))
+    return "; ".join(ramp_finding.text for ramp_finding in ramp_findings(by, ramp))
 
 
 def findings(

@@ -84,10 +84,10 @@ class CapacityPage:
 
 def capacity_page(story: Story) -> CapacityPage | None:
     """None unless the report is of one search of one cell alone."""
-    found = searches(story)
-    if story.several or len(found) != 1 or any(not cell.searched for cell in story.cells):
+    cells = searches(story)
+    if story.several or len(cells) != 1 or any(not cell.searched for cell in story.cells):
         return None
-    (searched,), (card,) = found, cards(story)
+    (searched,), (card,) = cells, cards(story)
     sides = _deciding(searched, card)
     most = max((t.record.offered.sent or 0 for t, _, _ in sides), default=0)
     rows = tuple(_rows(searched, card))

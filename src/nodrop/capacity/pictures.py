@@ -413,13 +413,13 @@ def caption_of(searched: SearchedCell, knee: KneePicture) -> str:
     return " ".join(one.text for one, there in zip(said, parts.values(), strict=True) if there)
 
 
-def capacity_bars(found: Sequence[SearchedCell]) -> Chart:
-    if len(found) < 2 or not any(answer.lower for one in found for answer in one.answers):
+def capacity_bars(cells: Sequence[SearchedCell]) -> Chart:
+    if len(cells) < 2 or not any(answer.lower for cell in cells for answer in cell.answers):
         return Chart()
     return stacked_bars(
         "Capacity, cell by cell",
         "packets/s that were carried; the line: up to the load that was not",
-        [_bar(one, answer) for one in found for answer in one.answers],
+        [_bar(cell, answer) for cell in cells for answer in cell.answers],
     )
 
 

@@ -61,7 +61,7 @@ class SearchedCell:
 @once
 def given_cells(story: Story) -> tuple[RunCell, ...]:
     """Cells whose load no search chose: a search says what its loads mean."""
-    of_searches = {cell for one in searches(story) for cell in one.cells}
+    of_searches = {cell for search in searches(story) for cell in search.cells}
     return tuple(cell for cell in story.cells if cell not in of_searches)
 
 

@@ -73,38 +73,38 @@ class CapacitySection:
 
 def capacity_section(story: Story) -> CapacitySection | None:
     """None if no load was searched."""
-    found = searches(story)
-    if not found:
+    cells = searches(story)
+    if not cells:
         return None
-    views = tuple(_view(one, n) for n, one in enumerate(found, 1))
-    return CapacitySection(views=views, bars=capacity_bars(found))
+    views = tuple(_view(cell, n) for n, cell in enumerate(cells, 1))
+    return CapacitySection(views=views, bars=capacity_bars(cells))
 
 
 def capacity_tables(story: Story) -> Iterator[Table]:
     """Answers, what a core carries, curves and steps of all searched cells, as files."""
-    found = searches(story)
-    if found:
-        yield capacity_table(found)
-        if work := list(efficiencies(found)):
+    cells = searches(story)
+    if cells:
+        yield capacity_table(cells)
+        if work := list(efficiencies(cells)):
             yield efficiency_table(work)
-        yield curves_table(found)
-        yield steps_table(*found)
+        yield curves_table(cells)
+        yield steps_table(*cells)
 
 
 def capacity_pictures(story: Story) -> Iterator[Picture]:
     """Knee and search of each searched cell; then all of them side by side."""
-    found = searches(story)
-    for n, searched in enumerate(found, 1):
+    cells = searches(story)
+    for n, searched in enumerate(cells, 1):
         end, steps = "" if n == 1 else f"-{n}", steps_table(searched)
         yield Picture(f"knee{end}", knee_plot(knee_of(searched)), steps)
         yield Picture(f"search{end}", way_of(searched), steps)
-    if found:
-        yield Picture("capacity", capacity_bars(found), capacity_table(found))
+    if cells:
+        yield Picture("capacity", capacity_bars(cells), capacity_table(cells))
 
 
-def efficiencies(found: Sequence[SearchedCell]) -> Iterator[tuple[str, Efficiency]]:
+def efficiencies(cells: Sequence[SearchedCell]) -> Iterator[tuple[str, Efficiency]]:
     """Name and efficiency of each cell that shows one."""
-    each = ((one.subject, efficiency(trial.record for trial in one.trials)) for one in found)
+    each = ((cell.subject, efficiency(trial.record for trial in cell.trials)) for cell in cells)
     yield from ((name, work) for name, work in each if work)
 
 
@@ -162,12 +162,12 @@ ANSWER_FIELDS: tuple[Field[Answered], ...] = (
 )  # fmt: skip
 
 
-def capacity_table(found: Sequence[SearchedCell], *, name: str = "capacity") -> Table:
+def capacity_table(cells: Sequence[SearchedCell], *, name: str = "capacity") -> Table:
     """A row for each cell and goal."""
     goal = _goal("goal_loss_ratio", "Tolerated loss, %")
-    if any(one.by_detections for one in found):
+    if any(one.by_detections for one in cells):
         goal = _goal("goal_ratio", "Tolerated, %", "of packets lost or of detections missed")
-    answers = ((one, answer) for one in found for answer in one.answers)
+    answers = ((one, answer) for one in cells for answer in one.answers)
     cell: Field[Answered] = words("cell", "Cell", lambda x: x[0].subject)
     return table_of(name, "What is carried", (cell, goal, *ANSWER_FIELDS), answers)
 

@@ -43,8 +43,8 @@ MOST_CELLS = 20
 def ends_with(searches: Sequence[SearchedCell]) -> int:
     """The exit code of a search. A void trial on the way to a figure is no failure: the sender is
     late at loads beyond its own."""
-    answers = [answer for one in searches for answer in one.answers]
-    needs = [one.answers[0].needed for one in searches]
+    answers = [answer for search in searches for answer in search.answers]
+    needs = [search.answers[0].needed for search in searches]
     verdicts = {need.verdict for need in needs if need is not None}
     if "no" in verdicts:
         return WORSE
@@ -70,7 +70,7 @@ class AnswerLine:
     def laid(self, columns: int) -> list[str]:
         said = [self.words] if isinstance(self.words, str) else [*self.words]
         if self.command:
-            lines = [f"  {one}" for one in command_lines(said[0], columns - 2)]
+            lines = [f"  {command_line}" for command_line in command_lines(said[0], columns - 2)]
             return lines if len(lines) <= self.rows else []
         lines = laid_out(" ".join(said), columns)
         while len(lines) > self.rows and len(said) > 1:
@@ -179,7 +179,7 @@ def _left_to_the_report(story: Story, searched: SearchedCell, card: Card) -> str
     """How many caveats and actions stand in the report alone."""
     window = searched.window
     few_begin = window is not None and bool(window.begun_warning)
-    doubts = sum(one.code in DOUBTS for one in searched.answers[0].findings)
+    doubts = sum(finding.code in DOUBTS for finding in searched.answers[0].findings)
     caveats = doubts + few_begin + len([*decoder_words(story), *sensor_words(story)])
     more = max(0, len(card.actions) - 1)
     form = "sentence" if caveats and more else "caveats" if caveats else "more"

@@ -397,8 +397,8 @@ class Load:
 def loads(trials: Iterable[Tried]) -> tuple[Load, ...]:
     """Loads with their trials, the lowest first."""
     found: dict[float, list[Tried]] = {}
-    for one in trials:
-        found.setdefault(one.value, []).append(one)
+    for trial in trials:
+        found.setdefault(trial.value, []).append(trial)
     return tuple(Load(value=v, trials=tuple(found[v])) for v in sorted(found))
 
 

@@ -244,9 +244,9 @@ def _cause(rule: str) -> str:
 
 def between_words(answer: Answer) -> str:
     """Loads of the rounds: between starts of the SUT, never within one search."""
-    for one in answer.findings:
-        if one.code == "capacity-between-rounds":
-            return render(one, "short")
+    for finding in answer.findings:
+        if finding.code == "capacity-between-rounds":
+            return render(finding, "short")
     cut = any(one.lower is not None for one in answer.rounds)
     return render(Finding(code=f"rounds.{'one' if answer.between else 'cut' if cut else 'none'}"))
 
@@ -323,10 +323,12 @@ def stand_apart(searched: SearchedCell) -> Mapping[str, str]:
     ]
     found = outliers([math.log(limit) for _, limit in shown])
     return {
-        shown[one.index][0].run: f"stands apart: it served {numbers.count(shown[one.index][1])} "
-        f"packets/s, the others about {numbers.count(math.exp(one.median))}"
-        for one in found
-        if abs(math.expm1(one.value - one.median)) > LEAST_APART
+        shown[outlier.index][
+            0
+        ].run: f"stands apart: it served {numbers.count(shown[outlier.index][1])} "
+        f"packets/s, the others about {numbers.count(math.exp(outlier.median))}"
+        for outlier in found
+        if abs(math.expm1(outlier.value - outlier.median)) > LEAST_APART
     }
 
 
@@ -395,6 +397,6 @@ FIELDS: tuple[Field[Fitted], ...] = (
 )  # fmt: skip
 
 
-def curves_table(found: Sequence[SearchedCell]) -> Table:
-    curves = ((one.subject, fitted(one), shown_fit(one)) for one in found)
+def curves_table(cells: Sequence[SearchedCell]) -> Table:
+    curves = ((cell.subject, fitted(cell), shown_fit(cell)) for cell in cells)
     return table_of("loss-curves", "Fitted loss curves", FIELDS, curves)

@@ -124,49 +124,52 @@ def audit(
     return found.exit_code
 
 
-def _print(found: AuditAnswer) -> None:
+def _print(answer: AuditAnswer) -> None:
     from nodrop.terminal.console import console
 
     out = console()
-    findings = [one for one in found.findings if not one.note]
-    notes = [one for one in found.findings if one.note]
-    ports = ", ".join(found.ports) or "no port that anybody captures on"
+    findings = [finding for finding in answer.findings if not finding.note]
+    notes = [finding for finding in answer.findings if finding.note]
+    ports = ", ".join(answer.ports) or "no port that anybody captures on"
     number = count_of(len(findings), "finding")
-    say(f"{found.role}, {ports}: {number} in {found.took_s:.2f} s")
+    say(f"{answer.role}, {ports}: {number} in {answer.took_s:.2f} s")
     for place, one in enumerate(findings, 1):
         _finding(out, f"{place}", one)
     for one in notes:
         _finding(out, "note", one)
-    if found.missing:
+    if answer.missing:
         say()
         say("Not read:")
-        for lack in found.missing:
+        for lack in answer.missing:
             say(f"  {lack.what}: needs {lack.needs}")
     say()
     say("Shown, not judged:")
-    for value in found.values:
+    for value in answer.values:
         say(f"  {value.what}: {value.value}")
 
 
-def _finding(out: Console, name: str, one: FindingAnswer) -> None:
+def _finding(out: Console, name: str, answer: FindingAnswer) -> None:
     """Prints a finding: on a terminal a small table as wide as it is, else one line."""
-    read = "; ".join(f"{each.value} ({each.at})" for each in one.read)
+    read = "; ".join(f"{each.value} ({each.at})" for each in answer.read)
     if not out.is_terminal:
-        say(f"{name}. {one.id}: {one.where}: {one.says}. Read: {read}. Change: {one.change}")
+        say(
+            f"{name}. {answer.id}: {answer.where}: {answer.says}. Read: {read}. "
+            f"Change: {answer.change}"
+        )
         return
     from rich.table import Table
 
     say()
-    out.print(f"{name}. {one.id}: {one.where}", markup=False, style="bold")
+    out.print(f"{name}. {answer.id}: {answer.where}", markup=False, style="bold")
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(width=9)
     table.add_column(overflow="fold")
     rows = {
-        "": one.says,
+        "": answer.says,
         "read": read,
-        "why": one.why,
-        "change": one.change,
-        "unless": one.not_when,
+        "why": answer.why,
+        "change": answer.change,
+        "unless": answer.not_when,
     }
     for head, words in rows.items():
         table.add_row(f"   {head}", words)
@@ -315,7 +318,7 @@ class HighestLevel:
     ratio: float | None = None
 
     def add(self, interval: WatchedInterval) -> None:
-        levels = [one.level.highest_ratio for one in interval.captures if one.level]
+        levels = [capture.level.highest_ratio for capture in interval.captures if capture.level]
         self.ratio = max((*levels, self.ratio or 0.0)) if levels else self.ratio
 
 
@@ -349,12 +352,12 @@ def _outlets(
 
 
 def _passed_on(
-    found: Iterator[DropsInterval], outlets: Sequence[RecordedWatch | Metrics | HighestLevel]
+    intervals: Iterator[DropsInterval], outlets: Sequence[RecordedWatch | Metrics | HighestLevel]
 ) -> Iterator[DropsInterval]:
-    for one in found:
+    for interval in intervals:
         for outlet in outlets:
-            outlet.add(one.answer)
-        yield one
+            outlet.add(interval.answer)
+        yield interval
 
 
 @contextmanager
@@ -382,9 +385,9 @@ def _host(
             yield far
 
 
-def _must_see_one(found: DropsInterval, once: bool, at: str) -> None:
-    if once and not found.balances:
-        hidden = found.answer.not_visible
+def _must_see_one(interval: DropsInterval, once: bool, at: str) -> None:
+    if once and not interval.balances:
+        hidden = interval.answer.not_visible
         driven = [one for one in hidden if one.why.startswith("no port of the kernel")]
         hint = "; ".join(f"{one.what}: {one.needs}" for one in driven)
         raise NotReady(nobody(at), hint=hint or "start one, then look again")
@@ -394,7 +397,7 @@ def nobody(at: str) -> str:
     return f"no program captures packets on {at}"
 
 
-def _show(found: Iterator[DropsInterval], once: bool, at: str) -> DropsInterval | None:
+def _show(intervals: Iterator[DropsInterval], once: bool, at: str) -> DropsInterval | None:
     """Shows the intervals as they come, and returns the last."""
     from nodrop.drops.outlets import ending, lines
     from nodrop.terminal.console import console
@@ -404,11 +407,11 @@ def _show(found: Iterator[DropsInterval], once: bool, at: str) -> DropsInterval 
     last: DropsInterval | None = None
     try:
         if out.is_terminal and not once:
-            for last in _live(found):
+            for last in _live(intervals):
                 began = began or last.answer.began_real_ns
         else:
             idle = False
-            for last in found:
+            for last in intervals:
                 began = began or last.answer.began_real_ns
                 _must_see_one(last, once, at)
                 if not last.balances and not idle:
@@ -423,7 +426,7 @@ def _show(found: Iterator[DropsInterval], once: bool, at: str) -> DropsInterval 
     return last
 
 
-def _live(found: Iterator[DropsInterval]) -> Iterator[DropsInterval]:
+def _live(intervals: Iterator[DropsInterval]) -> Iterator[DropsInterval]:
     from rich.live import Live as Display
 
     from nodrop.drops.outlets import view
@@ -432,10 +435,10 @@ def _live(found: Iterator[DropsInterval]) -> Iterator[DropsInterval]:
     rates: dict[str, list[float]] = {}
     began: int | None = None
     with Display(console=console(), auto_refresh=False, transient=True, screen=False) as display:
-        for one in found:
-            began = began or one.answer.began_real_ns
-            for row in one.answer.places:
+        for interval in intervals:
+            began = began or interval.answer.began_real_ns
+            for row in interval.answer.places:
                 at = f"{row.place}, {row.where} {row.counter}"
                 rates[at] = [*rates.get(at, []), row.rate_pps][-SPARK_INTERVALS:]
-            display.update(view(one, began, rates), refresh=True)
-            yield one
+            display.update(view(interval, began, rates), refresh=True)
+            yield interval

@@ -182,9 +182,9 @@ def _report(
     if as_json:
         for direct, _ in direct_answers(story):
             say_json({"event": "answer", **direct.model_dump()})
-        for one in sections():
-            if [*one.lines(story)]:
-                say_json({"event": "section", "id": one.id, **one.as_json(story)})
+        for section in sections():
+            if [*section.lines(story)]:
+                say_json({"event": "section", "id": section.id, **section.as_json(story)})
         if timings:
             print_timings_json(outcome.directory)
         return code

@@ -131,13 +131,13 @@ def list_the_images(as_json: AsJson = False) -> None:
     from nodrop.terminal.console import console, images_table
     from nodrop.testbed.images.image_cache import default_image, list_images, unusable_images
 
-    found = list_images()
+    images = list_images()
     for words in unusable_images():
         complain(f"not an image: {words}")
     if as_json:
-        say_json([_fields(one) for one in found])
-    elif found:
-        console().print(images_table(found, [default_image(one.name) for one in found]))
+        say_json([_fields(one) for one in images])
+    elif images:
+        console().print(images_table(images, [default_image(one.name) for one in images]))
     else:
         say("no image yet; `nodrop image build suricata` makes one")
 
@@ -270,13 +270,13 @@ def _say(proof: ProgramProof, took_s: float, *, as_json: bool) -> None:
         say_json(_table(proof))
         return
     say(f"{proof.program} {proof.version or '(version unknown)'}")
-    for one in proof.answers:
-        true = one.truth
+    for answer in proof.answers:
+        true = answer.truth
         say(
-            f"{one.put_in}: {true['captured']:,} packets came, {true['dropped_ring_full']:,} found "
-            "no room in its ring (the kernel's own counters)"
+            f"{answer.put_in}: {true['captured']:,} packets came, {true['dropped_ring_full']:,} "
+            "found no room in its ring (the kernel's own counters)"
         )
-        counters = ", ".join(f"{name} {value:,}" for name, value in one.said.items())
+        counters = ", ".join(f"{name} {value:,}" for name, value in answer.said.items())
         say(f"  it says: {counters or 'nothing'}")
     for words in proof.wrong:
         say(f"wrong: {words}")

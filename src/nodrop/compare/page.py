@@ -125,15 +125,17 @@ def _strip(row: MetricRow) -> Chart:
     return Chart(plot.says, (Pane((plot,), figure.title, figure.unit),))
 
 
-def history_page(found: History) -> str:
-    names = [f"{line.cell} · {figure_named(line.metric).title}" for line in found.lines]
-    parts = [tag("section", tag("h1", "nodrop history"), _history_card(found, names), id="answer")]
-    for name, line in zip(names, found.lines, strict=True):
-        drawn = tag("figure", history_plot(line, found.runs).__html__())
-        parts += [tag("section", tag("h2", name), _list(change_words(found, line)), drawn)]
-    runs = _list(_run_words(run) for run in found.runs)
+def history_page(history: History) -> str:
+    names = [f"{line.cell} · {figure_named(line.metric).title}" for line in history.lines]
+    parts = [
+        tag("section", tag("h1", "nodrop history"), _history_card(history, names), id="answer")
+    ]
+    for name, line in zip(names, history.lines, strict=True):
+        drawn = tag("figure", history_plot(line, history.runs).__html__())
+        parts += [tag("section", tag("h2", name), _list(change_words(history, line)), drawn)]
+    runs = _list(_run_words(run) for run in history.runs)
     parts += [tag("section", tag("h2", "Runs"), runs)]
-    parts += [tag("section", tag("h2", "Notes"), _list(found.notes))]
+    parts += [tag("section", tag("h2", "Notes"), _list(history.notes))]
     main = Markup("").join(parts)
     return framed("history.html.j2", "nodrop.compare", main=main, skip=SKIP)
 
@@ -141,16 +143,16 @@ def history_page(found: History) -> str:
 HISTORY_KINDS = {"worse": "different", "no worse": "same", "cannot tell": "unknown"}
 
 
-def _history_card(found: History, names: Sequence[str]) -> Markup:
+def _history_card(history: History, names: Sequence[str]) -> Markup:
     """The verdict, then a row for each figure."""
     head = tag(
         "div",
-        tag("p", f"{len(found.runs)} runs, the latest against those before", class_="kicker"),
-        tag("p", f"{found.verdict[:1].upper()}{found.verdict[1:]}.", class_="verdict head"),
+        tag("p", f"{len(history.runs)} runs, the latest against those before", class_="kicker"),
+        tag("p", f"{history.verdict[:1].upper()}{history.verdict[1:]}.", class_="verdict head"),
         class_="a1",
     )
     rows = []
-    for name, line in zip(names, found.lines, strict=True):
+    for name, line in zip(names, history.lines, strict=True):
         kind = HISTORY_KINDS[line.verdict]
         said = tag("span", tag("b", name), f" {line.words}")
         rows.append(tag("li", tag("b", SIGNS[kind][0]), " ", said, class_=kind))

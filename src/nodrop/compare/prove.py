@@ -255,7 +255,9 @@ def _of_searches(names: Sequence[str], directory: Path) -> list[Effect]:
     found = {str(cell.factors.get("cell")): cell for cell in read_side(str(directory)).cells}
     nothing = SideCell(factors={}, label="", figures={}, failed=0, void=0)
     cells = {name: found.get(own, nothing) for name, own in _cell_names(names).items()}
-    metric = next((one for one in cells[names[0]].figures if one.startswith("capacity_")), "")
+    metric = next(
+        (figure for figure in cells[names[0]].figures if figure.startswith("capacity_")), ""
+    )
     return proving.effects(cells, metric or "capacity", None)
 
 
@@ -337,15 +339,15 @@ def _of_file(
 
     searches = metric is Metric.CAPACITY
     mode = [] if searches else [f"measure.repetitions={most}", "measure.mode=blocks"]
-    found = load_experiment(file, [*settings, *mode], most_trials=None)
-    if found.matrix:
+    experiment = load_experiment(file, [*settings, *mode], most_trials=None)
+    if experiment.matrix:
         raise BadInput(
             f"{file}: its matrix has several cells, and a knob is proved in one",
             hint="choose one by --set key=value",
         )
-    if searches and found.search is None:
+    if searches and experiment.search is None:
         raise BadInput(f'{file}: --metric capacity needs measure.mode = "capacity" there')
-    return _with_cells(found, named, read_toml(file)[0])
+    return _with_cells(experiment, named, read_toml(file)[0])
 
 
 def _with_cells(

@@ -97,11 +97,11 @@ def _effect(
 
 
 def told(found: Sequence[Effect]) -> bool:
-    return all(one.state != "cannot tell yet" for one in found)
+    return all(effect.state != "cannot tell yet" for effect in found)
 
 
 def helping(found: Sequence[Effect]) -> list[str]:
-    return [one.knob for one in found if one.state == "helps"]
+    return [effect.knob for effect in found if effect.state == "helps"]
 
 
 def together(alone: Sequence[Effect], effect: Effect) -> Together:
@@ -123,8 +123,8 @@ def proved(found: Sequence[Effect], both: Together | None, notes: Sequence[str])
 
 
 def lines(found: Proved) -> Iterator[str]:
-    for one in found.effects:
-        yield line(one)
+    for effect in found.effects:
+        yield line(effect)
     if (both := found.together) is not None:
         yield line(both.effect)
         if both.sum is not None and both.beyond is not None:
@@ -137,19 +137,19 @@ def lines(found: Proved) -> Iterator[str]:
     yield from found.notes
 
 
-def line(one: Effect) -> str:
-    words = f"{one.knob}: {one.state}"
-    if one.state == "does not":
-        words = f"{one.knob}: does not help or harm"
-    if one.interval is None or one.by is None:
-        said = one.words.removeprefix(one.state).strip()
-        return f"{words} {said}" if said != one.words else f"{words}: {said}"
-    low, high = one.interval
-    if one.state in ("helps", "makes it worse") and low <= 0 <= high:  # by how many lose
-        return f"{words}: {one.metric} {one.words}"
-    change = f"{one.metric} {one.by:+.3g} [{low:+.3g}, {high:+.3g}] {one.unit}"
-    if one.relative is not None:
-        change += f", {100 * one.relative[0]:+.0f} to {100 * one.relative[1]:+.0f} %"
-    void = f", {one.void} void" if one.void else ""
-    at = "" if one.without is None else f" of {one.without:.3g}"
-    return f"{words}: {change}{at} (n = {one.trials[0]} and {one.trials[1]}{void})"
+def line(effect: Effect) -> str:
+    words = f"{effect.knob}: {effect.state}"
+    if effect.state == "does not":
+        words = f"{effect.knob}: does not help or harm"
+    if effect.interval is None or effect.by is None:
+        said = effect.words.removeprefix(effect.state).strip()
+        return f"{words} {said}" if said != effect.words else f"{words}: {said}"
+    low, high = effect.interval
+    if effect.state in ("helps", "makes it worse") and low <= 0 <= high:  # by how many lose
+        return f"{words}: {effect.metric} {effect.words}"
+    change = f"{effect.metric} {effect.by:+.3g} [{low:+.3g}, {high:+.3g}] {effect.unit}"
+    if effect.relative is not None:
+        change += f", {100 * effect.relative[0]:+.0f} to {100 * effect.relative[1]:+.0f} %"
+    void = f", {effect.void} void" if effect.void else ""
+    at = "" if effect.without is None else f" of {effect.without:.3g}"
+    return f"{words}: {change}{at} (n = {effect.trials[0]} and {effect.trials[1]}{void})"

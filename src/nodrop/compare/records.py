@@ -110,8 +110,8 @@ class Side(Model):
             where = ".".join(map(str, first["loc"])) or "file"
             raise BadInput(f"{path}: no baseline file: {where}: {first['msg']}") from error
         for cell in found.cells:
-            for name, one in cell.figures.items():
-                if not one.values or len(one.values) != len(one.starts):
+            for name, figure in cell.figures.items():
+                if not figure.values or len(figure.values) != len(figure.starts):
                     raise BadInput(f"{path}: no baseline file: {name}: each value has a start")
         return found
 

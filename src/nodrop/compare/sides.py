@@ -410,8 +410,8 @@ def _capacity(searched: SearchedCell, pairs: Pairs) -> SideCell:
             # Rounds that mix trials of several hosts are no independent ones.
             starts = [0] * len(values) if mixed else list(range(len(values)))
             figures[name] = Repeats(values=values, starts=starts, hosts=mixed)
-    found = _side_cell(_factors_of(searched), figures, searched.trials, pairs)
-    return found.model_copy(update={"failed": 0, "unfound": open_ones})
+    cell = _side_cell(_factors_of(searched), figures, searched.trials, pairs)
+    return cell.model_copy(update={"failed": 0, "unfound": open_ones})
 
 
 def _open_words(answer: Answer, closed: int) -> str:
@@ -456,7 +456,7 @@ def _of_pairs(trials: Sequence[StoredTrial], pairs: Pairs) -> Iterator[tuple[str
     """Facts of the hosts that measured these trials. Void trials are in no figure, and add no
     host."""
     for name in sorted({t.pair for t in trials if t.pair and t.outcome != "void"} if pairs else ()):
-        facts = [one for one in _of_hosts(pairs.get(name, {})) if one[1] is not None]
+        facts = [of_host for of_host in _of_hosts(pairs.get(name, {})) if of_host[1] is not None]
         yield from facts or [("host", f"pair {name}, of which nothing is recorded")]
 
 

@@ -447,8 +447,10 @@ def _notes(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:
 
 
 def _pooled(matched: Sequence[tuple[SideCell, SideCell]]) -> Iterator[str]:
-    for cell in (a if any(one.hosts for one in a.figures.values()) else b for a, b in matched):
-        if any(one.hosts for one in cell.figures.values()):
+    for cell in (
+        a if any(figure.hosts for figure in a.figures.values()) else b for a, b in matched
+    ):
+        if any(figure.hosts for figure in cell.figures.values()):
             yield f"{cell.label}: several hosts measured it, and each counts as one run"
 
 

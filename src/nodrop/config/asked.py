@@ -33,7 +33,7 @@ class UserSensor:
     def table(self, folder: Path) -> dict[str, Any]:
         """Keys of [sut]."""
         files = {"config": self.config, "binary": self.binary}
-        paths = {key: _whole_path(one, folder) for key, one in files.items() if one is not None}
+        paths = {key: _whole_path(file, folder) for key, file in files.items() if file is not None}
         return _given({**paths, "image": self.image, "threads": thread_count(self.threads)})
 
     def settings(self, folder: Path) -> list[str]:
@@ -58,7 +58,7 @@ class _Question:
     def _table(self, folder: Path, *, command: str, question: str) -> dict[str, Any]:
         """Relative paths start in `folder`, and are absolute in the table: the file that is made of
         it is kept elsewhere."""
-        rules = [_whole_path(one, folder) for one in self.rules]
+        rules = [_whole_path(rule, folder) for rule in self.rules]
         traces = [
             one if one.startswith(MADE_TRACE) else _whole_path(one, folder)
             for one in (self.trace, *self.pieces)
@@ -209,11 +209,11 @@ def changed_command(command: Sequence[str], *settings: str) -> list[str]:
             words.pop()
         elif word != "--resume" and not word.startswith(tuple(f"{one}=" for one in options)):
             words.append(word)
-    for one in settings:
-        key, _, value = one.partition("=")
+    for setting in settings:
+        key, _, value = setting.partition("=")
         option = next((option for option, of in _TIMES.items() if of == key), "")
         known = option and command[1:2] == ("capacity",)
-        words += (option, f"{value}s") if known else ("--set", one)
+        words += (option, f"{value}s") if known else ("--set", setting)
     return words
 
 
@@ -269,7 +269,7 @@ def search_command(
                 words += [option, str(one)]
         settings = [*(setting_text(*one) for one in keys.items()), *by]
     words += [word for one in _values(command, "--lab") for word in ("--lab", one)]
-    return words + [word for one in settings for word in ("--set", one)]
+    return words + [word for setting in settings for word in ("--set", setting)]
 
 
 def _values(command: Sequence[str], option: str) -> list[str]:

@@ -91,14 +91,14 @@ def check_matrix(flat: Mapping[str, Any]) -> Matrix:
             raise BadInput(
                 f"matrix.{where} and matrix.{other_where} set the same thing: keep one of them"
             )
-    found = Matrix(
+    matrix = Matrix(
         dimensions={key: tuple(values) for key, values in rest.items()},
         named=named,
         excluded=_excluded(flat.get(EXCLUDE, []), set(every.values()), bool(named)),
     )
-    if found.excluded:
-        _check_excluded(found)
-    return found
+    if matrix.excluded:
+        _check_excluded(matrix)
+    return matrix
 
 
 def _check_values(values: Any, where: str) -> None:
@@ -213,8 +213,8 @@ def _covers(excluded: Mapping[str, tuple[Any, ...]], cell: Cell) -> bool:
     )
 
 
-def _same_cell(one: Cell, other: Cell) -> bool:
-    return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+def _same_cell(cell: Cell, other: Cell) -> bool:
+    return cell.keys() == other.keys() and all(_same(cell[key], other[key]) for key in cell)
 
 
 def _check_key(key: str, where: str) -> None:

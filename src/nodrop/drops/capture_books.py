@@ -264,7 +264,7 @@ class CaptureBooks:
     def look(self, seen: Captures, *, ends_interval: bool = True) -> Sequence[Balance]:
         """Balances of the captures that the interval began with, or that it has seen before."""
         captures = {reading.key: reading for reading in self._readings(seen)}
-        members = {key: [*self._members(seen, one)] for key, one in captures.items()}
+        members = {key: [*self._members(seen, capture)] for key, capture in captures.items()}
         readings = captures | {one.key: one for each in members.values() for one in each}
         balances = [
             replace(
@@ -287,7 +287,7 @@ class CaptureBooks:
         self._offered = {key: one for key, one in self._offered.items() if key in readings}
         self._said = {key: one for key, one in self._said.items() if key in readings}
         inodes = {socket["inode"] for socket in seen["sockets"]}
-        self._counts = {inode: one for inode, one in self._counts.items() if inode in inodes}
+        self._counts = {inode: count for inode, count in self._counts.items() if inode in inodes}
         return balances
 
     def _readings(self, seen: Captures) -> Sequence[CaptureReading]:

@@ -19,6 +19,6 @@ def at_ports(seen: Captures, names: Sequence[str]) -> Captures:
         for one in seen["sockets"]
         if (one["namespace"], one["ifindex"]) in chosen or one["ifindex"] == ANY
     ]
-    pids = {one["pid"] for one in sockets}
+    pids = {socket["pid"] for socket in sockets}
     programs = {pid: one for pid, one in seen["programs"].items() if int(pid) in pids}
     return {**seen, "ports": ports, "sockets": sockets, "programs": programs}

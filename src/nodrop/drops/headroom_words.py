@@ -18,15 +18,15 @@ def percent(ratio: float) -> str:
     return f"{ratio * 100:.0f} %" if ratio == 0 or ratio >= 0.005 else "< 1 %"
 
 
-def headroom_words(one: Balance) -> Iterator[str]:
+def headroom_words(balance: Balance) -> Iterator[str]:
     """Highest level and the forecast, or why there is none."""
-    reading, level = one.reading, one.rings.level
+    reading, level = balance.reading, balance.rings.level
     if level is None:
         return
     name = f"{reading.name} on {reading.port_name}"
     yield (
         f"{name}: highest level {percent(level.highest_ratio)} at {clock(level.highest_real_ns)}; "
-        + _forecast_words(level, one.dropped or 0)
+        + _forecast_words(level, balance.dropped or 0)
     )
 
 
@@ -60,16 +60,16 @@ def times(number: float) -> str:
     return f"{number:.1f}" if number < 10 else f"{number:.0f}"
 
 
-def before_words(one: Balance) -> Iterator[str]:
+def before_words(balance: Balance) -> Iterator[str]:
     """Loss before the watch began, which `now` and its totals leave out."""
-    reading = one.reading
-    if reading.dropped is None or one.dropped is None:
+    reading = balance.reading
+    if reading.dropped is None or balance.dropped is None:
         return
-    lost = reading.dropped - one.dropped
+    lost = reading.dropped - balance.dropped
     if lost > 0:
-        came, at_least = "", "at least " if one.lost_more else ""
-        if reading.arrived is not None and one.arrived is not None:
-            came = f" of {at_least}{max(lost, reading.arrived.high - one.arrived.high):,}"
+        came, at_least = "", "at least " if balance.lost_more else ""
+        if reading.arrived is not None and balance.arrived is not None:
+            came = f" of {at_least}{max(lost, reading.arrived.high - balance.arrived.high):,}"
         since = "" if at_least else ", since it opened its sockets"
         yield (
             f"{reading.name} on {reading.port_name}: {at_least}{lost:,}{came} packets were lost "

@@ -97,7 +97,7 @@ class CaptureLevels:
         if not looks:
             return None
         now_ns, ratio = looks[-1]
-        if before := [one for one in looks if now_ns - one[0] >= PACE_NS]:
+        if before := [look for look in looks if now_ns - look[0] >= PACE_NS]:
             then_ns, then = before[-1]
             if ratio > then:
                 return (1 - ratio) * (now_ns - then_ns) / 1e6 / (ratio - then)
@@ -130,18 +130,18 @@ class CaptureLevels:
         self, seen: Captures, balances: Sequence[Balance]
     ) -> Mapping[frozenset[int], WatchedLevel]:
         """Levels of the captures whose level is visible, by the sockets of each."""
-        for one in balances:
-            inodes, program = one.reading.key.inodes, one.reading.program
+        for balance in balances:
+            inodes, program = balance.reading.key.inodes, balance.reading.program
             if program and program["stopped"]:
                 self._stopped[inodes] = seen["mono_ns"]
             for spell in self._new:
                 if spell["mono_ns"] <= self._stopped.get(inodes, -1):
                     continue  # it shows no traffic that the reader would not take
-                if queues := _queues(spell, inodes, _frame_bytes(one)):
+                if queues := _queues(spell, inodes, _frame_bytes(balance)):
                     known = self._spells.pop(inodes, [])
                     self._spells[inodes] = busiest([*known, spell_of(spell["real_ns"], queues)])
                     self._forecasts[inodes] = headroom(self._spells[inodes])
-            if one.dropped_now and (looked := inodes & self._interval.keys()):
+            if balance.dropped_now and (looked := inodes & self._interval.keys()):
                 # Looks may come between: a ring of few blocks fills and empties within a ms.
                 self._take(min(looked), Peak(1.0, seen["mono_ns"]))
         self._new.clear()
@@ -150,7 +150,9 @@ class CaptureLevels:
             del self._spells[gone]
         here = {socket["inode"] for socket in seen["sockets"]}
         self._highest = {inode: one for inode, one in self._highest.items() if inode in here}
-        self._in_spells = {inode: one for inode, one in self._in_spells.items() if inode in here}
+        self._in_spells = {
+            inode: in_spell for inode, in_spell in self._in_spells.items() if inode in here
+        }
         found = {
             inodes: self._level(seen, one)
             for one in balances
@@ -161,11 +163,11 @@ class CaptureLevels:
         self.lowest = {inode: looks[-1][1] for inode, looks in self._last.items()}
         return found
 
-    def _level(self, seen: Captures, one: Balance) -> WatchedLevel:
-        inodes = one.reading.key.inodes
+    def _level(self, seen: Captures, balance: Balance) -> WatchedLevel:
+        inodes = balance.reading.key.inodes
         now = _fullest(self._interval, inodes)
         highest = _fullest(self._highest, inodes)
-        forecast, withheld = self._forecast(one, highest)
+        forecast, withheld = self._forecast(balance, highest)
         return WatchedLevel(
             ratio=now.ratio,
             real_ns=now.real_ns(seen),
@@ -175,9 +177,9 @@ class CaptureLevels:
             withheld=withheld,
         )
 
-    def _forecast(self, one: Balance, highest: Peak) -> tuple[WatchedForecast | None, Withheld]:
+    def _forecast(self, balance: Balance, highest: Peak) -> tuple[WatchedForecast | None, Withheld]:
         """None and None: no spell has ended."""
-        inodes = one.reading.key.inodes
+        inodes = balance.reading.key.inodes
         found = self._forecasts.get(inodes)
         if not isinstance(found, Headroom):
             return None, found.reason.value if found else None
@@ -185,7 +187,7 @@ class CaptureLevels:
         # The highest level lies between spells, far above theirs; or packets were lost, and the
         # forecast has room for more: the reader was kept off its CPU, or spells missed it.
         missed = highest.ratio >= max(MISSED_RATIO, MISSED_TIMES * in_spells)
-        if one.dropped and (missed or found.times > 1):
+        if balance.dropped and (missed or found.times > 1):
             return None, "lost"
         forecast = WatchedForecast(
             times=found.times,
@@ -204,9 +206,9 @@ def _fullest(peaks: Mapping[int, Peak], inodes: frozenset[int]) -> Peak:
     return max((peaks[inode] for inode in inodes if inode in peaks), key=lambda one: one.ratio)
 
 
-def _frame_bytes(one: Balance) -> float:
+def _frame_bytes(balance: Balance) -> float:
     """Mean length of a frame at the port within the interval."""
-    before, port = one.before.port, one.reading.port
+    before, port = balance.before.port, balance.reading.port
     if not (before and port and before["link"] and port["link"]):
         return FRAME_BYTES
     then, now = before["link"]["stats"], port["link"]["stats"]
@@ -235,7 +237,7 @@ def _queues(spell: RingSpell, inodes: frozenset[int], frame_bytes: float) -> lis
     if seen is None:
         return []
     readers = _readers(rings, [one for one in spell["threads"] if one["pid"] in pids])
-    found = [
+    queues = [
         Queue(
             slots=ring.slots or seen.slots,
             most_slots=None
@@ -248,7 +250,7 @@ def _queues(spell: RingSpell, inodes: frozenset[int], frame_bytes: float) -> lis
         )
         for ring, reader in zip(rings, readers, strict=True)
     ]
-    return [_with_busy_reader(one) for one in found]
+    return [_with_busy_reader(queue) for queue in queues]
 
 
 def _with_busy_reader(queue: Queue) -> Queue:

@@ -48,7 +48,7 @@ def exposition(interval: WatchedInterval | None) -> str:
         name: str, kind: str, value: float | None, words: str = "", **labels: object
     ) -> None:
         if value is not None:
-            told = ",".join(f'{key}="{_escaped(str(one))}"' for key, one in labels.items())
+            told = ",".join(f'{key}="{_escaped(str(label))}"' for key, label in labels.items())
             suffix = "_total" if kind == "counter" else ""
             series = f"nodrop_drops_{name}{suffix}{{{told}}}".replace("{}", "")
             known = families.setdefault((name, kind, words), {})
@@ -59,9 +59,13 @@ def exposition(interval: WatchedInterval | None) -> str:
         named = {"place": place.place, "where": place.where, "counter": place.counter}
         sample("lost", "counter", place.total, "Packets, or times, since the watch began.", **named)
         sample("lost_per_second", "gauge", place.rate_pps, "Within the last interval.", **named)
-    for one in interval.captures if interval else ():
-        named = {"program": one.program or "", "pid": str(one.pid or ""), "port": one.port}
-        _of_capture(sample, one, named)
+    for capture in interval.captures if interval else ():
+        named = {
+            "program": capture.program or "",
+            "pid": str(capture.pid or ""),
+            "port": capture.port,
+        }
+        _of_capture(sample, capture, named)
     if interval:
         words = "Programs that capture, by port."
         blind = (one for one in interval.blind if one.until_real_ns is None)
@@ -84,20 +88,20 @@ def exposition(interval: WatchedInterval | None) -> str:
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 
-def _of_capture(sample: Any, one: WatchedCapture, named: Mapping[str, object]) -> None:
+def _of_capture(sample: Any, capture: WatchedCapture, named: Mapping[str, object]) -> None:
     for name in PAIRS:
-        pair = getattr(one, f"{name}_packets")
+        pair = getattr(capture, f"{name}_packets")
         for bound, value in zip(("low", "high"), pair or (), strict=False):
             words = "Since the capture was first seen, between two readings."
             sample(f"{name}_packets", "gauge", value, words, **named, bound=bound)
-    sample("dropped_packets", "gauge", one.dropped_packets, "Since it was first seen.", **named)
+    sample("dropped_packets", "gauge", capture.dropped_packets, "Since it was first seen.", **named)
     for name in ("oldest", "overflow"):
-        value = getattr(one, f"{name}_ms")
+        value = getattr(capture, f"{name}_ms")
         sample(f"{name}_seconds", "gauge", None if value is None else value / 1e3, "", **named)
     for name in FLAGS:
-        flag = getattr(one, name)
+        flag = getattr(capture, name)
         sample(name, "gauge", None if flag is None else int(flag), "1 = yes, 0 = no.", **named)
-    if level := one.level:
+    if level := capture.level:
         words = "Part of the ring in use, at most: now, or since the watch began."
         sample("level_ratio", "gauge", level.ratio, words, **named, since="interval")
         sample("level_ratio", "gauge", level.highest_ratio, words, **named, since="watch")
@@ -105,9 +109,9 @@ def _of_capture(sample: Any, one: WatchedCapture, named: Mapping[str, object]) -
             words = "Forecast: multiple of the busiest traffic seen that fits into the ring."
             sample("fits_times", "gauge", forecast.times, words, **named, bound=forecast.bound)
     words = "Since the program opened its sockets, before this watch too."
-    lost = one.since_start_dropped_packets
+    lost = capture.since_start_dropped_packets
     sample("since_start_dropped_packets", "gauge", lost, words, **named)
-    for thread in one.threads:
+    for thread in capture.threads:
         for name in ("ran", "waited"):
             words = "Part of the last interval."
             value = getattr(thread, name)

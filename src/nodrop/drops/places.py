@@ -223,8 +223,8 @@ def losses(
         *_of_softnet(before, now),
         *_of_kernel(before, now, balances),
         *_of_groups(before, now),
-        *(loss for one in processes for loss in _of_ring(one)),
-        *(loss for one in processes for loss in _of_analysis(one)),
+        *(loss for process in processes for loss in _of_ring(process)),
+        *(loss for process in processes for loss in _of_analysis(process)),
     ]
 
 
@@ -239,7 +239,7 @@ def rx_dropped(
 
     None where only a table can be read, which has it in one with what the NIC lost.
     """
-    closed = {one.reading.key.at for one in balances if one.closed}
+    closed = {balance.reading.key.at for balance in balances if balance.closed}
     backlog = sum(_refused_by_backlog(before, now).values())
     own_counters = tuple(LOSE_IN_RX_DROPPED.values())
     found = {}
@@ -369,7 +369,9 @@ def _refused_by_backlog(before: Captures, now: Captures) -> Mapping[int, int]:
 
 def _of_kernel(before: Captures, now: Captures, balances: Sequence[Balance]) -> Iterator[Loss]:
     """Fragments that a defragmenting group held and then threw away."""
-    for number in {one.reading.key.namespace for one in balances if one.reading.taken is not None}:
+    for number in {
+        balance.reading.key.namespace for balance in balances if balance.reading.taken is not None
+    }:
         then, last = (look["reassembly"].get(str(number)) for look in (before, now))
         if not then or not last:
             continue
@@ -416,7 +418,7 @@ def _of_ring(balance: Balance) -> Iterator[Loss]:
         return
     because = cause(balance)
     why = "; ".join(filter(None, (because.why, balance.rings.unannounced)))
-    ringless = any(one["counted"] and one["ring"] is None for one in now.sockets)
+    ringless = any(socket["counted"] and socket["ring"] is None for socket in now.sockets)
     yield Loss(
         place="socket buffer" if ringless else str(SOCKET_RING),
         where=f"{now.name} on {now.port_name}",
@@ -459,7 +461,7 @@ def overloaded(balance: Balance) -> Because | None:
     came, taken = balance.arrived_now, balance.read_now
     if came is None or taken is None:
         return None
-    room = "ring" if any(one["ring"] for one in balance.reading.sockets) else "buffer"
+    room = "ring" if any(socket["ring"] for socket in balance.reading.sockets) else "buffer"
     if not taken:
         pid, seconds = balance.reading.key.pid, balance.seconds
         return Because(DropCause.NOT_READING, {"pid": pid, "seconds": seconds, "room": room})
@@ -470,7 +472,7 @@ def overloaded(balance: Balance) -> Because | None:
 
 def _too_short(balance: Balance) -> Because:
     now, lost = balance.reading, balance.dropped_now or 0
-    ring = next((one["ring"] for one in now.sockets if one["ring"]), None)
+    ring = next((socket["ring"] for socket in now.sockets if socket["ring"]), None)
     ms = bridged_ms(ring["version"], ring["blocks"], ring["retire_ms"]) if ring else None
     larger = _larger_ring(now, ring, lost)
     if ring and ms and ms < FEW_BLOCKS_MS:
@@ -496,10 +498,10 @@ def held_back(balance: Balance) -> Because | None:
         version1 = "/cpu/" in file or "cpu,cpuacct" in file
         off = "echo -1 > {}/cpu.cfs_quota_us" if version1 else "echo max > {}/cpu.max"
         return Because(DropCause.QUOTA, {"held": held, "lift": off.format(folder)})
-    threads = {one.name: one for one in thread_shares(balance)}
+    threads = {thread_share.name: thread_share for thread_share in thread_shares(balance)}
     captures = [one for name, one in threads.items() if name.startswith(("W#", "RX#"))]
-    busiest = max(captures or threads.values(), key=lambda one: one.ran, default=None)
-    waits = max(captures or threads.values(), key=lambda one: one.waited, default=None)
+    busiest = max(captures or threads.values(), key=lambda capture: capture.ran, default=None)
+    waits = max(captures or threads.values(), key=lambda capture: capture.waited, default=None)
     if waits and waits.waited >= WAITED_RATIO:
         return Because(DropCause.WAITED_FOR_CPU, waits.model_dump())
     if busiest and busiest.ran >= BUSY_RATIO:

@@ -106,8 +106,8 @@ def joined(intervals: Sequence[WatchedInterval]) -> WatchedInterval:
     captures: dict[object, list[WatchedCapture]] = {}
     rates: dict[object, list[float]] = {}
     for each in intervals:
-        for one in each.captures:
-            captures.setdefault(_name(one), []).append(one)
+        for capture in each.captures:
+            captures.setdefault(_name(capture), []).append(capture)
         for place in each.places:
             rates.setdefault(_at(place), []).append(place.rate_pps)
     not_for_us = [each.not_for_us_packets for each in intervals]
@@ -131,16 +131,16 @@ def joined(intervals: Sequence[WatchedInterval]) -> WatchedInterval:
 def _joined(each: Sequence[WatchedCapture], last: WatchedCapture) -> WatchedCapture:
     level, dropped = last.level, last.dropped_now_packets
     if level is not None:
-        peak = max((one.level for one in each if one.level), key=lambda one: one.ratio)
+        peak = max((capture.level for capture in each if capture.level), key=lambda one: one.ratio)
         level = level.model_copy(update={"ratio": peak.ratio, "real_ns": peak.real_ns})
     if dropped is not None:
-        dropped = sum(one.dropped_now_packets or 0 for one in each)
+        dropped = sum(capture.dropped_now_packets or 0 for capture in each)
     return last.model_copy(update={"level": level, "dropped_now_packets": dropped})
 
 
-def _name(one: WatchedCapture) -> tuple[object, ...]:
-    return (one.program, one.pid, one.port, one.namespace)
+def _name(capture: WatchedCapture) -> tuple[object, ...]:
+    return (capture.program, capture.pid, capture.port, capture.namespace)
 
 
-def _at(one: WatchedPlace) -> tuple[str, str, str]:
-    return (one.place, one.where, one.counter)
+def _at(place: WatchedPlace) -> tuple[str, str, str]:
+    return (place.place, place.where, place.counter)

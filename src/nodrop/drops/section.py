@@ -75,7 +75,7 @@ class WatchedHost:
     @property
     def words(self) -> str:
         """Time and host of a watch, and how often its books closed."""
-        known = [one.closed for each in self.intervals for one in each.captures]
+        known = [capture.closed for each in self.intervals for capture in each.captures]
         closed, counted = known.count(True), len(known) - known.count(None)
         books = f"the books closed in {closed:,} of {counted:,} that can say it"
         return f"{self.when} ({count_of(len(self.intervals), 'interval')}); {books}"
@@ -101,17 +101,17 @@ class WatchedHost:
         before: dict[str, int] = {}
         for each in self.intervals:
             at = (each.real_ns - self.began_ns) / 1e9
-            for one in each.captures:
-                name = capture_name(one)
-                if one.offered_packets is not None:
-                    now = one.offered_packets[1]
+            for capture in each.captures:
+                name = capture_name(capture)
+                if capture.offered_packets is not None:
+                    now = capture.offered_packets[1]
                     if name in before and each.interval_s:
                         yield CAME, name, (at, max(0, now - before[name]) / each.interval_s)
                     before[name] = now
-                if one.waiting_packets is not None:
-                    yield WAITS, name, (at, float(one.waiting_packets[1]))
-                if one.level is not None:
-                    yield LEVEL, name, (at, 100 * one.level.ratio)
+                if capture.waiting_packets is not None:
+                    yield WAITS, name, (at, float(capture.waiting_packets[1]))
+                if capture.level is not None:
+                    yield LEVEL, name, (at, 100 * capture.level.ratio)
             for place in each.places:
                 yield LOST, f"{place.place}, {place.where}", (at, place.rate_pps)
 
@@ -157,11 +157,11 @@ def _cards(story: Story) -> Iterator[VerdictCard]:
         )  # fmt: skip
 
 
-def _sentences(found: Sequence[WatchedHost]) -> Iterator[Sentence]:
+def _sentences(hosts: Sequence[WatchedHost]) -> Iterator[Sentence]:
     """Losses, the largest first, with their place and cause; or that nothing was lost."""
-    for one in found:
-        for place in one.worst_first:
-            subject, (lost, at_most) = f"{place.place}, {place.where}", _lost_words(one, place)
+    for host in hosts:
+        for place in host.worst_first:
+            subject, (lost, at_most) = f"{place.place}, {place.where}", _lost_words(host, place)
             text = f"{subject}: {lost}, at most {at_most}: {place.cause}."
             yield Sentence(
                 "watched-loss",
@@ -170,22 +170,22 @@ def _sentences(found: Sequence[WatchedHost]) -> Iterator[Sentence]:
                 subject=escape.plain(subject),
                 to_do=f"`{escape.plain(place.remedy, longest=400)}`" if place.remedy else "",
             )
-        for blind in one.last.blind:
+        for blind in host.last.blind:
             where, why = escape.plain(blind.port), WORDS["blind"][blind.why]
             times = f"since {clock(blind.since_real_ns)}"
             if blind.until_real_ns is not None:
                 times = f"from {clock(blind.since_real_ns)} to {clock(blind.until_real_ns)}"
             text = f"{where}: blind {times} UTC: {why}."
             yield Sentence("watched-blind", text, blind.model_dump(), subject=where)
-        if not one.last.places and not one.last.blind:
-            evidence = {"seconds": one.seconds, "captures": len(one.captures)}
-            yield sentence_of("watched-nothing", evidence, host=one.host)
+        if not host.last.places and not host.last.blind:
+            evidence = {"seconds": host.seconds, "captures": len(host.captures)}
+            yield sentence_of("watched-nothing", evidence, host=host.host)
 
 
-def _lost_words(one: WatchedHost, place: WatchedPlace) -> tuple[str, str]:
+def _lost_words(host: WatchedHost, place: WatchedPlace) -> tuple[str, str]:
     """Loss in all, and the highest rate."""
     share, noun = "", unit(place.place)
-    theirs = (capture for capture in one.captures if place.where == capture_name(capture))
+    theirs = (capture for capture in host.captures if place.where == capture_name(capture))
     came = sum(each.arrived_packets[1] for each in theirs if each.arrived_packets)
     if came and noun == "packets":
         share = f" of {numbers.count(came)} ({numbers.percent(place.total / came)} %)"
@@ -232,28 +232,28 @@ def _pair(name: str, title: str, help: str = "") -> Field[WatchedCapture]:
     return Field(numeric(name, title, help), lambda one: between(getattr(one, name)))
 
 
-def _level_pct(one: WatchedCapture) -> float | None:
-    return None if one.level is None else 100 * one.level.highest_ratio
+def _level_pct(capture: WatchedCapture) -> float | None:
+    return None if capture.level is None else 100 * capture.level.highest_ratio
 
 
-def _fits_times(one: WatchedCapture) -> float | None:
+def _fits_times(capture: WatchedCapture) -> float | None:
     """Forecast; None: withheld."""
-    return one.level.forecast.times if one.level and one.level.forecast else None
+    return capture.level.forecast.times if capture.level and capture.level.forecast else None
 
 
-def _fits_bound(one: WatchedCapture) -> str:
-    if one.level is None:
+def _fits_bound(capture: WatchedCapture) -> str:
+    if capture.level is None:
         return ""
-    if one.level.forecast is None:
-        return str(WORDS["withheld"][one.level.withheld or "not_yet"])
-    return f"a forecast: {one.level.forecast.bound.replace('_', ' ')}"
+    if capture.level.forecast is None:
+        return str(WORDS["withheld"][capture.level.withheld or "not_yet"])
+    return f"a forecast: {capture.level.forecast.bound.replace('_', ' ')}"
 
 
-def _dropped_before(one: WatchedCapture) -> int | None:
+def _dropped_before(capture: WatchedCapture) -> int | None:
     """Since the program opened its sockets, and until the watch began."""
-    if one.since_start_dropped_packets is None or one.dropped_packets is None:
+    if capture.since_start_dropped_packets is None or capture.dropped_packets is None:
         return None
-    return max(0, one.since_start_dropped_packets - one.dropped_packets)
+    return max(0, capture.since_start_dropped_packets - capture.dropped_packets)
 
 
 CLOSED = {None: "cannot say", True: "yes", False: "no"}
@@ -288,14 +288,14 @@ PLACES: tuple[Field[WatchedPlace], ...] = (
 )
 
 
-def _program(one: WatchedCapture, unseen: str) -> str:
-    pid = unseen if one.pid is None else str(one.pid)
-    return f"{one.program or 'a program'} {pid}".rstrip()
+def _program(capture: WatchedCapture, unseen: str) -> str:
+    pid = unseen if capture.pid is None else str(capture.pid)
+    return f"{capture.program or 'a program'} {pid}".rstrip()
 
 
-def capture_name(one: WatchedCapture) -> str:
+def capture_name(capture: WatchedCapture) -> str:
     """The name that places give it (drops/places.py)."""
-    return f"{_program(one, '(not visible)')} on {one.port}"
+    return f"{_program(capture, '(not visible)')} on {capture.port}"
 
 
 def clock(real_ns: int | None) -> str:

@@ -66,8 +66,8 @@ class DropsInterval:
     @property
     def clear(self) -> Sequence[str]:
         """Ports that were up all the time, and whose captures all show what they lost."""
-        blind = {one.port for one in self.answer.blind}
-        return sorted({one.reading.port_name for one in self.balances} - blind)
+        blind = {port.port for port in self.answer.blind}
+        return sorted({balance.reading.port_name for balance in self.balances} - blind)
 
     @property
     def cannot_tell(self) -> bool:
@@ -128,14 +128,14 @@ class Watch:
         return seen
 
     def _keep(self, balances: Sequence[Balance]) -> None:
-        for one in balances:
+        for balance in balances:
             # One that ends reads its counters, and answers no more: its books are those before.
-            known = self._latest.get(one.reading.key)
-            if known is None or not (one.at_least and one.unheard):
-                self._latest[one.reading.key] = one
-                self._silent.pop(one.reading.key, None)
+            known = self._latest.get(balance.reading.key)
+            if known is None or not (balance.at_least and balance.unheard):
+                self._latest[balance.reading.key] = balance
+                self._silent.pop(balance.reading.key, None)
             else:
-                self._silent[one.reading.key] = one
+                self._silent[balance.reading.key] = balance
 
     def _lost_until(self, key: CaptureKey, began_mono_ns: int) -> Balance:
         """Books of a program that ended within an interval: what they have of it is in no other
@@ -147,7 +147,7 @@ class Watch:
             return replace(books, at_least=True)
 
         books = lost(self._silent.get(key, self._latest[key]))
-        return replace(books, members=[lost(one) for one in books.members])
+        return replace(books, members=[lost(member) for member in books.members])
 
     def look(self, seen: Captures) -> DropsInterval | None:
         """None of the first look: an interval has two."""
@@ -214,7 +214,7 @@ class Watch:
             real_ns=seen["real_ns"],
             interval_s=seconds,
             captures=[_capture(one) for one in balances],
-            ended=[_capture(one) for one in last_books],
+            ended=[_capture(last_book) for last_book in last_books],
             places=self._table.add(lost, seconds=seconds, real_ns=seen["real_ns"]),
             not_for_us_packets=None
             if dropped is None
@@ -231,9 +231,9 @@ class Watch:
     ) -> list[BlindPort]:
         then, here = ports_at(before), ports_at(seen)
         hidden: dict[PortAt, Blind] = {}
-        for one in balances:
-            if (reason := _hides(one)) is not None:
-                hidden.setdefault(one.reading.key.at, reason)
+        for balance in balances:
+            if (reason := _hides(balance)) is not None:
+                hidden.setdefault(balance.reading.key.at, reason)
         found: dict[PortAt | str, BlindPort] = {}
 
         def add(at: PortAt | str, name: str, why: Blind) -> None:
@@ -330,32 +330,34 @@ class Watch:
     def _with_rings(
         self, balances: Sequence[Balance], before: Captures, seen: Captures
     ) -> Sequence[Balance]:
-        every = [*balances, *(member for one in balances for member in one.members)]
+        every = [*balances, *(member for balance in balances for member in balance.members)]
         unannounced = {one.reading.key: self._unannounced(one, before) for one in every}
         losing = {one.reading.key for one in every if one.dropped_now}
         self._losing = {key: self._losing.get(key, 0) + 1 for key in losing}
         lowest = self._levels.lowest
         levels = self._levels.interval_ends(seen, balances)
 
-        def with_rings(one: Balance) -> Balance:
-            key = one.reading.key
+        def with_rings(balance: Balance) -> Balance:
+            key = balance.reading.key
             rings = RingState(
                 level=levels.get(key.inodes),
                 lowest_ratio=max((lowest[n] for n in key.inodes if n in lowest), default=None),
-                oldest_ms=oldest_ms(one, seen["real_ns"]),
-                overflow_ms=overflow_ms(one, self._levels),
+                oldest_ms=oldest_ms(balance, seen["real_ns"]),
+                overflow_ms=overflow_ms(balance, self._levels),
                 losing=self._losing.get(key, 0),
                 unannounced=unannounced[key],
             )
-            return replace(one, rings=rings, members=[with_rings(each) for each in one.members])
+            return replace(
+                balance, rings=rings, members=[with_rings(each) for each in balance.members]
+            )
 
-        return [with_rings(one) for one in balances]
+        return [with_rings(balance) for balance in balances]
 
-    def _unannounced(self, one: Balance, before: Captures) -> str | None:
+    def _unannounced(self, balance: Balance, before: Captures) -> str | None:
         """Why nothing announced a loss of this interval."""
-        sockets = one.reading.sockets
+        sockets = balance.reading.sockets
         # Suricata may say a loss only when its ring has long been empty again.
-        at_ns = self._announced.get(one.reading.key)
+        at_ns = self._announced.get(balance.reading.key)
         lately = at_ns is not None and before["mono_ns"] - at_ns <= STEP_NS
         if lately or not any(held["ring"] for held in sockets):
             return None
@@ -407,7 +409,7 @@ PASSING = frozenset[Blind](("no_program", "down", "no_carrier", "stopped"))
 
 
 def _has_carrier(*looks: CapturePort) -> bool:
-    return all(one["link"] and one["link"]["up"] and one["link"]["carrier"] for one in looks)
+    return all(look["link"] and look["link"]["up"] and look["link"]["carrier"] for look in looks)
 
 
 def _hides(capture: Balance) -> Blind | None:
@@ -418,13 +420,13 @@ def _hides(capture: Balance) -> Blind | None:
     if capture.dropped_seen is None:
         return "counters_read"
     port = capture.reading.port
-    for one in capture.by_process:
-        for ring in (socket["ring"] for socket in one.reading.sockets):
+    for balance in capture.by_process:
+        for ring in (socket["ring"] for socket in balance.reading.sockets):
             if ring and slot_needed(
                 version=ring["version"],
                 slot_bytes=ring["frame_bytes"],
                 mtu=port["link"]["mtu"] if port and port["link"] else None,
-                suricata=one.reading.suricata,
+                suricata=balance.reading.suricata,
             ):
                 return "frames_cut"
     return None
@@ -452,9 +454,9 @@ def _not_visible(code: str, **values: Any) -> NotVisible:
 
 
 def _copied(balances: Sequence[Balance]) -> Iterator[NotVisible]:
-    for one in balances:
-        reading = one.reading
-        if reading.copies > 1 and one.arrived and one.arrived.high:
+    for balance in balances:
+        reading = balance.reading
+        if reading.copies > 1 and balance.arrived and balance.arrived.high:
             yield _not_visible(
                 "copied",
                 port=reading.port_name,
@@ -465,22 +467,22 @@ def _copied(balances: Sequence[Balance]) -> Iterator[NotVisible]:
 
 
 def _silent(balances: Sequence[Balance]) -> Iterator[NotVisible]:
-    for one in balances:
-        if one.unheard:
-            yield _not_visible("unheard", capture=one.reading.name, silent=one.unheard)
-        if one.at_least:
-            yield _not_visible("counters_read", capture=one.reading.name)
+    for balance in balances:
+        if balance.unheard:
+            yield _not_visible("unheard", capture=balance.reading.name, silent=balance.unheard)
+        if balance.at_least:
+            yield _not_visible("counters_read", capture=balance.reading.name)
 
 
 def _unsaid(ended: Sequence[Balance]) -> Iterator[NotVisible]:
-    for one in ended:
-        if (late := one.unsaid_offered) is not None and late.high:
+    for balance in ended:
+        if (late := balance.unsaid_offered) is not None and late.high:
             yield _not_visible(
                 "unsaid",
                 late=late.high,
-                capture=one.reading.name,
-                port=one.reading.port_name,
-                dropped=one.unsaid_dropped,
+                capture=balance.reading.name,
+                port=balance.reading.port_name,
+                dropped=balance.unsaid_dropped,
             )
 
 
@@ -489,25 +491,25 @@ def overflow_ms(balance: Balance, levels: CaptureLevels) -> int | None:
     in a ring of version 3 after what is left of its blocks, each of which is retired after its time
     however empty. None: no ring fills up."""
     found = []
-    for one in balance.reading.sockets:
-        if not (one["ring"] and one["waiting"]):
+    for socket in balance.reading.sockets:
+        if not (socket["ring"] and socket["waiting"]):
             continue
-        fill, paced_ms = one["waiting"][1], levels.full_ms(one["inode"])
+        fill, paced_ms = socket["waiting"][1], levels.full_ms(socket["inode"])
         half_full = fill["full"] >= FULL_RATIO * fill["of"]
         if fill["full"] >= fill["of"]:
             found.append(0)
         elif paced_ms is not None and (half_full or paced_ms <= SOON_MS):
             found.append(round(paced_ms))
-        if half_full and one["ring"]["retire_ms"]:
-            found.append((fill["of"] - fill["full"]) * one["ring"]["retire_ms"])
+        if half_full and socket["ring"]["retire_ms"]:
+            found.append((fill["of"] - fill["full"]) * socket["ring"]["retire_ms"])
     return min(found, default=None)
 
 
-def _filling(one: Balance) -> str:
-    reading, left = one.reading, one.rings.overflow_ms
+def _filling(balance: Balance) -> str:
+    reading, left = balance.reading, balance.rings.overflow_ms
     when = f"it is full in {left} ms" if left else "it is full"
     words = f"▲ ring of {reading.name} on {reading.port_name} fills, {when}"
-    if held := held_back(one):
+    if held := held_back(balance):
         words += f": {held.why}; do: {held.do}"
     return words
 
@@ -516,15 +518,15 @@ def oldest_ms(balance: Balance, real_ns: int) -> int | None:
     """Age of the oldest packet that waits in a ring."""
     ages = [
         real_ns - fill["oldest_real_ns"]
-        for one in balance.reading.sockets
-        for fill in (one["waiting"] or [])[1:]
+        for socket in balance.reading.sockets
+        for fill in (socket["waiting"] or [])[1:]
         if fill["oldest_real_ns"]
     ]
     return max(0, max(ages) // 1_000_000) if ages else None
 
 
-def _capture(one: Balance) -> WatchedCapture:
-    reading = one.reading
+def _capture(balance: Balance) -> WatchedCapture:
+    reading = balance.reading
     program = reading.program
     said = program["suricata"] if program else None
     return WatchedCapture(
@@ -532,28 +534,28 @@ def _capture(one: Balance) -> WatchedCapture:
         pid=reading.key.pid,
         port=reading.port_name,
         namespace=reading.key.namespace,
-        offered_packets=_pair(one.offered),
-        merged_packets=(one.merged.low, one.merged.high),
-        arrived_packets=_pair(one.arrived),
-        dropped_packets=one.dropped_seen,
-        dropped_now_packets=one.dropped_now,
+        offered_packets=_pair(balance.offered),
+        merged_packets=(balance.merged.low, balance.merged.high),
+        arrived_packets=_pair(balance.arrived),
+        dropped_packets=balance.dropped_seen,
+        dropped_now_packets=balance.dropped_now,
         waiting_packets=_pair(reading.waiting),
-        waited_before_packets=_pair(one.waited_before),
-        read_packets=_pair(one.read),
-        residual_packets=_pair(one.residual),
-        closed=one.closed,
-        at_least=one.at_least,
-        oldest_ms=one.rings.oldest_ms,
-        overflow_ms=one.rings.overflow_ms,
+        waited_before_packets=_pair(balance.waited_before),
+        read_packets=_pair(balance.read),
+        residual_packets=_pair(balance.residual),
+        closed=balance.closed,
+        at_least=balance.at_least,
+        oldest_ms=balance.rings.oldest_ms,
+        overflow_ms=balance.rings.overflow_ms,
         stopped=program["stopped"] if program else None,
         decoded_packets=(said["counters"] or {}).get("decoder.pkts") if said else None,
-        level=one.rings.level,
+        level=balance.rings.level,
         since_start_arrived_packets=_pair(reading.arrived),
         since_start_dropped_packets=reading.dropped,
-        ended_real_ns=one.ended_real_ns,
-        unsaid_offered_packets=_pair(one.unsaid_offered),
-        unsaid_dropped_packets=one.unsaid_dropped,
-        threads=thread_shares(one),
+        ended_real_ns=balance.ended_real_ns,
+        unsaid_offered_packets=_pair(balance.unsaid_offered),
+        unsaid_dropped_packets=balance.unsaid_dropped,
+        threads=thread_shares(balance),
     )
 
 

@@ -167,14 +167,14 @@ def rates_of(cell: Mapping[str, Any]) -> tuple[float, ...]:
 
 def observations_of(records: Iterable[TrialRecord]) -> list[RunObservation]:
     """Trials of a run directory, as findings see them."""
-    found: list[RunObservation] = []
+    observations: list[RunObservation] = []
     for record in records:
         factors = record.factors
         rest = {k: v for k, v in factors.items() if k != "load.multiplier"}
         curve = {k: v for k, v in factors.items() if k not in RATES}
         load = factors.get("load.multiplier")
         setup = str(factors.get("setup.kind", ""))
-        found.append(
+        observations.append(
             RunObservation(
                 run=record.run,
                 cell=intern(_words(factors)),
@@ -206,7 +206,7 @@ def observations_of(records: Iterable[TrialRecord]) -> list[RunObservation]:
                 ready_proved=record.activation_s is not None or record.world is not None,
             )
         )
-    return found
+    return observations
 
 
 def _words(cell: Mapping[str, Any]) -> str:

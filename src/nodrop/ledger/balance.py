@@ -88,7 +88,7 @@ def byte_steps(
 ) -> tuple[ByteStep, ...]:
     """`open_into`: hops before which packets are in no class. `longest_frame_bytes`: of the trace;
     None = not known."""
-    found: list[ByteStep] = []
+    steps: list[ByteStep] = []
     start: Hop | None = None
     way: set[str] = set()
     for hop in hops:
@@ -101,9 +101,9 @@ def byte_steps(
             if not way & open_into:
                 residual, slack = _residual(start.bytes - hop.bytes, moved, longest_frame_bytes)
             step = ByteStep(start=start, end=hop, residual_bytes=residual, slack_bytes=slack)
-            found.append(step)
+            steps.append(step)
         start, way = hop, set()
-    return tuple(found)
+    return tuple(steps)
 
 
 def _residual(

@@ -80,15 +80,15 @@ class Spell:
 
 def spell_of(real_ns: int, queues: Sequence[Queue]) -> Spell:
     """A spell with what its twin says of its own traffic."""
-    one = RingObservation(load=1.0, queues=queues)
+    observation = RingObservation(load=1.0, queues=queues)
     nearest = max(queues, key=lambda queue: (queue.highest + queue.lost) / queue.slots)
-    found = reproduced(one)
+    found = reproduced(observation)
     fits: float | Refusal
     if found is None:
         fits, undisturbed = Refusal(reason=TwinRefusal.NO_QUEUE), 0.0
     else:
         undisturbed = fill(nearest.steps, inf).highest_packets
-        times = _fits(one) if found.close else None
+        times = _fits(observation) if found.close else None
         if times is not None:
             fits = times
         elif found.close:
@@ -109,13 +109,13 @@ def spell_of(real_ns: int, queues: Sequence[Queue]) -> Spell:
 
 def busiest(spells: Sequence[Spell]) -> list[Spell]:
     """The few that are worth keeping, the busiest first; of those alike, the newest."""
-    return sorted(spells, key=lambda one: (-one.excess, -one.real_ns))[:MOST_SPELLS]
+    return sorted(spells, key=lambda spell: (-spell.excess, -spell.real_ns))[:MOST_SPELLS]
 
 
 def headroom(spells: Sequence[Spell]) -> Headroom | Refusal:
     """Forecast of the busiest of these spells; there is one at least."""
     top, *_ = ranked = busiest(spells)
-    near = [one for one in ranked if one.excess >= COMPARABLE * top.excess]
+    near = [spell for spell in ranked if spell.excess >= COMPARABLE * top.excess]
     larger = max(LARGER[0], LARGER[1] * top.slots)
     said = [one for one in near if isinstance(one.fits, float)]
     if 2 * len(said) > len(near):
@@ -148,8 +148,10 @@ def headroom(spells: Sequence[Spell]) -> Headroom | Refusal:
     return why
 
 
-def _fits(one: RingObservation, slots: int | None = None) -> float | None:
-    found = min(limit_times(one, slots) or inf, *map(_no_time_left, one.queues), inf)
+def _fits(observation: RingObservation, slots: int | None = None) -> float | None:
+    found = min(
+        limit_times(observation, slots) or inf, *map(_no_time_left, observation.queues), inf
+    )
     return found if found < FURTHEST else None
 
 

@@ -370,8 +370,8 @@ SOCKET_RING = socket_ring()
 
 def places_of(plugin: object) -> Sequence[Place]:
     """The places a setup or a SUT names; a plugin may name none."""
-    found: Sequence[Place] = getattr(plugin, "places", ())
-    return found
+    places: Sequence[Place] = getattr(plugin, "places", ())
+    return places
 
 
 def ring_of(sut: object) -> Place:

@@ -314,9 +314,9 @@ class Running:
         half_ns = sum(self.offered_ns) // 2
         served: dict[int, list[int]] = {}
         for readings in self.over_time.values():
-            for one in readings:
-                if one.mono_ns >= half_ns:
-                    served.setdefault(one.mono_ns, []).append(one.served)
+            for reading in readings:
+                if reading.mono_ns >= half_ns:
+                    served.setdefault(reading.mono_ns, []).append(reading.served)
         totals = [(ns, sum(s)) for ns, s in sorted(served.items()) if len(s) == len(self.over_time)]
         rates = []
         for n, (then_ns, then) in enumerate(totals):

@@ -50,7 +50,7 @@ class Quota:
 def rise(before: Sequence[Quota], now: Sequence[Quota]) -> Quota | None:
     """The group that held its programs back longest between two looks; None if none did."""
     earlier = {quota.group: quota for quota in before}
-    found = [
+    quotas = [
         Quota(
             group=quota.group,
             cpus=quota.cpus,
@@ -61,7 +61,7 @@ def rise(before: Sequence[Quota], now: Sequence[Quota]) -> Quota | None:
         for quota in now
         if (first := earlier.get(quota.group)) is not None
     ]
-    held = [quota for quota in found if quota.throttled_s > 0 or quota.throttled_periods > 0]
+    held = [quota for quota in quotas if quota.throttled_s > 0 or quota.throttled_periods > 0]
     return max(held, key=lambda quota: quota.throttled_s, default=None)
 
 
@@ -133,9 +133,9 @@ def problems_of_the_sender(
     """`losses`: when packets were lost; None if that is not known."""
     if sending is None:
         return []
-    found: list[Problem] = []
+    problems: list[Problem] = []
     if sending.sent_packets == 0:
-        found.append(Problem(code=Reason.NOTHING_SENT, words=f"no {sending.unit} was sent"))
+        problems.append(Problem(code=Reason.NOTHING_SENT, words=f"no {sending.unit} was sent"))
     unsent = sending.intended_packets - sending.sent_packets
     if sending.sent_packets and unsent > bounds.unsent_ratio * sending.intended_packets:
         refused = [a for a in ledger.accounts if a.kind is Class.UNSENT] if ledger else []
@@ -143,13 +143,13 @@ def problems_of_the_sender(
         units = noun(sending.intended_packets, sending.unit)
         words = f"only {sending.sent_packets:,} of {sending.intended_packets:,} {units} were sent"
         words += f" ({why})" if why else ""
-        found.append(Problem(code=Reason.SENDER_SHORT, words=words))
+        problems.append(Problem(code=Reason.SENDER_SHORT, words=words))
     if late := _lateness(sending, bounds):
         words = f"the sender was late: {late}{_held_back(sending)}"
-        found.append(Problem(code=Reason.SENDER_LATE, words=words))
+        problems.append(Problem(code=Reason.SENDER_LATE, words=words))
     elif ledger and (burst := _burst(sending, ledger, losses, bounds.late_burst_ratio)):
-        found.append(Problem(code=Reason.SENDER_BURST, words=burst + _held_back(sending)))
-    return found
+        problems.append(Problem(code=Reason.SENDER_BURST, words=burst + _held_back(sending)))
+    return problems
 
 
 def _lateness(sending: Sending, bounds: SenderLimits) -> str:

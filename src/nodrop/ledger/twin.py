@@ -232,7 +232,7 @@ class Service:
                 self._each_ns[n] = each
 
     def _spells(self, readers: Sequence[Reader]) -> list[_Spell]:
-        begins = [one.begin_ns for one in readers]
+        begins = [reader.begin_ns for reader in readers]
         found: dict[int, _Spell] = {}
         for n, gap in enumerate(self.gaps):
             middle = (gap.begin_ns + gap.end_ns) / 2
@@ -444,10 +444,12 @@ class Reproduced:
         return abs(self.twin - self.measured) <= bound
 
 
-def reproduced(one: RingObservation) -> Reproduced | None:
+def reproduced(observation: RingObservation) -> Reproduced | None:
     """The ring that came nearest to its limit, with all absences of its reader; None if no ring had
     packets that waited."""
-    queues = [queue for queue in one.queues if any(gap.queued for gap in queue.service.gaps)]
+    queues = [
+        queue for queue in observation.queues if any(gap.queued for gap in queue.service.gaps)
+    ]
     if not queues:
         return None
     queue = max(queues, key=lambda queue: (queue.highest + queue.lost) / queue.slots)
@@ -481,11 +483,11 @@ def level(
     return found[len(found) // 2]
 
 
-def limit_times(one: RingObservation, slots: int | None = None) -> float | None:
+def limit_times(observation: RingObservation, slots: int | None = None) -> float | None:
     """Multiple of the trial's own load that its rings just hold; None if it is too far away."""
 
     def over(times: float) -> float:
-        return max(_unbounded(queue, one, times, slots) for queue in one.queues) - 1
+        return max(_unbounded(queue, observation, times, slots) for queue in observation.queues) - 1
 
     low, high = 1.0, 1.0
     below = above = over(1.0)
@@ -510,13 +512,15 @@ def limit_times(one: RingObservation, slots: int | None = None) -> float | None:
     return sqrt(low * high)
 
 
-def _unbounded(queue: Queue, one: RingObservation, times: float, slots: int | None) -> float:
+def _unbounded(
+    queue: Queue, observation: RingObservation, times: float, slots: int | None
+) -> float:
     of = slots or queue.room(times)
-    return _filled(queue, one, times, inf).highest_packets / of
+    return _filled(queue, observation, times, inf).highest_packets / of
 
 
-def _filled(queue: Queue, one: RingObservation, times: float, slots: float) -> Filled:
-    if one.faster:
+def _filled(queue: Queue, observation: RingObservation, times: float, slots: float) -> Filled:
+    if observation.faster:
         return fill(_repeated(queue.steps, times), slots, faster=times)
     return fill(queue.steps, slots, times=times)
 
@@ -533,8 +537,11 @@ def _repeated(arriving: Sequence[RingStep], times: float) -> Sequence[RingStep]:
     return [*sent] * int(whole) + [step for step in sent if step.end_ns <= until]
 
 
-def _fullest(one: RingObservation, times: float, slots: int | None) -> Filled:
-    return max((_filled(r, one, times, slots or r.room(times)) for r in one.queues), key=_excess)
+def _fullest(observation: RingObservation, times: float, slots: int | None) -> Filled:
+    return max(
+        (_filled(r, observation, times, slots or r.room(times)) for r in observation.queues),
+        key=_excess,
+    )
 
 
 def _excess(filled: Filled) -> float:
@@ -543,7 +550,11 @@ def _excess(filled: Filled) -> float:
 
 def _usable(observed: Sequence[RingObservation]) -> Sequence[RingObservation] | Refusal:
     """Trials whose twins reproduce them; they must be most of those that had a queue."""
-    had = [(one, found) for one in observed if (found := reproduced(one)) is not None]
+    had = [
+        (observation, found)
+        for observation in observed
+        if (found := reproduced(observation)) is not None
+    ]
     if not had:
         return Refusal(reason=TwinRefusal.NO_QUEUE)
     usable = [one for one, found in had if found.close]

@@ -143,7 +143,7 @@ def _of_the_books(ledger: Ledger | None, *, explained: bool) -> list[Problem]:
         # A SUT that never got ready has said so already.
         words = "the trial ended before its books could be balanced"
         return [] if explained else [Problem(code=Reason.NO_BOOKS, words=words)]
-    found: list[Problem] = []
+    problems: list[Problem] = []
     foreign = ledger.total(Class.FOREIGN)
     if foreign:
         seen = "; ".join(
@@ -152,7 +152,7 @@ def _of_the_books(ledger: Ledger | None, *, explained: bool) -> list[Problem]:
             if a.kind is Class.FOREIGN and a.packets
         )
         words = f"{count_of(foreign, 'packet')} that the generator did not send ({seen})"
-        found.append(Problem(code=Reason.RECEIVED_MORE_THAN_SENT, words=words))
+        problems.append(Problem(code=Reason.RECEIVED_MORE_THAN_SENT, words=words))
     for step in ledger.steps:
         if step.residual_packets:
             packets = noun(abs(step.residual_packets), "packet")
@@ -161,22 +161,22 @@ def _of_the_books(ledger: Ledger | None, *, explained: bool) -> list[Problem]:
                 f"between {step.start.name} and {step.end.name}"
             )
             words += f" ({step.end.look_at})" if step.end.look_at else ""
-            found.append(Problem(code=Reason.RESIDUAL, words=words))
+            problems.append(Problem(code=Reason.RESIDUAL, words=words))
         if step.residual_packets < 0 and not foreign:
             words = f"{step.end.name} has more packets than {step.start.name} can explain"
-            found.append(Problem(code=Reason.RECEIVED_MORE_THAN_SENT, words=words))
+            problems.append(Problem(code=Reason.RECEIVED_MORE_THAN_SENT, words=words))
     for way in ledger.byte_steps:
         if way.residual_bytes:
             words = (
                 f"{way.residual_bytes:+,d} bytes unexplained between {way.start.name} and "
                 f"{way.end.name}: not all packets there are those that were sent"
             )
-            found.append(Problem(code=Reason.RESIDUAL, words=words))
-    if not ledger.closed and not any(p.code == Reason.RESIDUAL for p in found):
+            problems.append(Problem(code=Reason.RESIDUAL, words=words))
+    if not ledger.closed and not any(p.code == Reason.RESIDUAL for p in problems):
         unread = ", ".join(ledger.invisible) or "all but one hop"
         words = f"the books cannot be closed: {unread} not read"
-        found.append(Problem(code=Reason.NOT_READ, words=words))
-    return found
+        problems.append(Problem(code=Reason.NOT_READ, words=words))
+    return problems
 
 
 def _remarks(ledger: Ledger) -> Iterator[Remark]:

@@ -237,7 +237,7 @@ class Peers:
         alone if the load spreads like fewer equal flows than there are workers."""
         if self.one_alone:
             return 1
-        busy = sum(one.busy >= IDLE_SHARE for one in self.workers)
+        busy = sum(worker.busy >= IDLE_SHARE for worker in self.workers)
         few = self.flow_sizes is not None and self.flow_sizes.effective_flows < len(self.workers)
         return busy if few and self.uneven is not None and busy < len(self.workers) else 0
 
@@ -248,10 +248,10 @@ class Peers:
         if self.flow_sizes is None:
             return None
         own = [self.own_ran] if self.role is ThreadRole.WORKER else []
-        cpu = [*own, *(one.ran for one in self.workers)]
-        found = what_makes((), cpu, self.flow_sizes)
+        cpu = [*own, *(worker.ran for worker in self.workers)]
+        imbalance = what_makes((), cpu, self.flow_sizes)
         by_flows = (Makes.ONE_FLOW, Makes.SAME_FLOWS, Makes.FEW_FLOWS)
-        return found if found is not None and found.makes in by_flows else None
+        return imbalance if imbalance is not None and imbalance.makes in by_flows else None
 
     @property
     def one_flow(self) -> bool:
@@ -281,8 +281,8 @@ class Peers:
         slept = f"{own.in_futex} of {own.looks} looks found it asleep in a futex"
         if self.role is not ThreadRole.RECEIVE:
             return f"{slept}: it waits for another thread, as for a lock, and not for packets"
-        together = sum((one.asleep for one in self.workers), NOT_SEEN)
-        waiting = together.enough and all(one.asleep.for_others for one in self.workers)
+        together = sum((worker.asleep for worker in self.workers), NOT_SEEN)
+        waiting = together.enough and all(worker.asleep.for_others for worker in self.workers)
         if len(self.workers) < 2 or not waiting:
             return ""
         return (

@@ -67,7 +67,7 @@ def setup_cpu_s(sut_cpu_s: float | None, servants: Sequence[Servant] | None) -> 
     SUT's process on this host, and is added to nothing. None if a part is not known."""
     if sut_cpu_s is None or servants is None:
         return None
-    parts = [one.cpu_s for one in servants if one.cpu_s is not None]
+    parts = [servant.cpu_s for servant in servants if servant.cpu_s is not None]
     return sut_cpu_s + sum(parts) if len(parts) == len(servants) else None
 
 

@@ -117,8 +117,8 @@ class Baselines:
             why.append(str(problem))
         if offline is not None and self._replicas and load.get("multiplier", 1) != 1:
             return self._of_replicas(cell, load, offline)
-        found = self.found_by(cell, sut, load, offline)
-        return replace(found, why="; ".join(filter(None, (*why, found.why))))
+        baseline = self.found_by(cell, sut, load, offline)
+        return replace(baseline, why="; ".join(filter(None, (*why, baseline.why))))
 
     def _of_replicas(self, cell: Cell, load: Table, offline: FoundDetections) -> Baseline:
         """The SUT's own reading of all the replicas, without the rules in which its reading of one

@@ -77,7 +77,7 @@ class Others:
                 rises[heir] -= before.ticks  # from before this look
         ours = _descendants(self._ours, now)
         hz = os.sysconf("SC_CLK_TCK")
-        found = [
+        programs = [
             Program(
                 name=now[pid].name,
                 pid=pid,
@@ -87,7 +87,7 @@ class Others:
             for pid, ticks in rises.items()
             if pid not in ours and not now[pid].kernel and ticks / hz >= NAMED_CPUS * elapsed_s
         ]
-        return tuple(sorted(found, key=lambda one: -one.cpu_s)[:MOST_PROGRAMS])
+        return tuple(sorted(programs, key=lambda program: -program.cpu_s)[:MOST_PROGRAMS])
 
     def _own_before(self, pid: int, now: _Process) -> int:
         before = self._before.get(pid)
@@ -230,7 +230,7 @@ def _help(hit: Sequence[TrialRecord]) -> str:
 def _worst_program(hit: Sequence[TrialRecord]) -> Program | None:
     """The one with the most CPU time in all of these trials together."""
     cpu_s: dict[tuple[str, int], float] = {}
-    found = [one for record in hit if record.disturbed for one in record.disturbed.programs]
+    found = [program for record in hit if record.disturbed for program in record.disturbed.programs]
     for one in found:
         cpu_s[one.name, one.pid] = cpu_s.get((one.name, one.pid), 0.0) + one.cpu_s
     return max(found, key=lambda one: cpu_s[one.name, one.pid], default=None)

@@ -70,7 +70,9 @@ def port_traces(load: Mapping[str, Any]) -> Sequence[str]:
 
 def port_traces_words(loads: Sequence[Mapping[str, Any]]) -> str:
     """Empty if no cell has a trace for each port."""
-    found = {tuple(Path(one).name for one in port_traces(load)): None for load in loads}
+    found = {
+        tuple(Path(port_trace).name for port_trace in port_traces(load)): None for load in loads
+    }
     found.pop((), None)
     if not found:
         return ""

@@ -192,9 +192,9 @@ def run_experiment(
 def storage_of(lab: LabSource) -> Iterator[Storage | None]:
     """Storage for a run, if its lab has one. NotReady, before anything is touched, if it is not
     reached."""
-    found = plugins.build_lab(lab).storage()
-    with found or nullcontext():
-        yield found
+    storage = plugins.build_lab(lab).storage()
+    with storage or nullcontext():
+        yield storage
 
 
 def keep_raw_files(writer: RunWriter, storage: Storage | None) -> None:
@@ -349,10 +349,10 @@ def run_writer(
 ) -> Iterator[RunWriter]:
     """`lab`: the text of its file. `fleet`: its name."""
     if resume:
-        found = find_run(out, experiment.name)
-        _must_have_a_controller(found)
+        path = find_run(out, experiment.name)
+        _must_have_a_controller(path)
         asked = replace(question(experiment), fleet=fleet)
-        writer = RunWriter.resume(found, plan_sha256=fingerprint, asked=asked)
+        writer = RunWriter.resume(path, plan_sha256=fingerprint, asked=asked)
     else:
         writer = RunWriter.create(
             out,
@@ -375,10 +375,10 @@ def question(experiment: Experiment) -> Question:
     return Question(experiment.text, given, nodrop=nodrop_words(this_nodrop()))
 
 
-def _must_have_a_controller(found: Path) -> None:
-    if "controller" not in read_manifest(found):
+def _must_have_a_controller(path: Path) -> None:
+    if "controller" not in read_manifest(path):
         raise BadInput(
-            f"{found}: its manifest names no controller",
+            f"{path}: its manifest names no controller",
             hint="it can be read and reported, but not gone on with: start a new run",
         )
 

@@ -484,7 +484,7 @@ class Offering:
         self._trial, self._places, self._each, self._sampler = trial, places, each, sampler
         self._offerer, nics = offerer, [nic.name for nic in places.nics]
         roots = instances.roots(each)
-        senders = [one for one in offerer.processes if one.host.here]
+        senders = [process for process in offerer.processes if process.host.here]
         self._cpus = allowed_cpus(roots), allowed_cpus(senders)
         """CPUs that the SUT may use, and those of the sender if it is on the same machine."""
         self._feed = Feed(
@@ -556,7 +556,7 @@ class Offering:
             sut, counters, choose(host, guests, counters.per_thread), offered_ns, used.polls
         )
         counted.running = running(
-            choose(host, guests, {one.thread for one in counted.losses or () if one.thread}),
+            choose(host, guests, {loss.thread for loss in counted.losses or () if loss.thread}),
             seen.offered,
             offered_ns=offered_ns,
             losses=counted.losses,

@@ -202,9 +202,17 @@ class PlanFacts:
     def sent_windows(self) -> Iterator[str]:
         """Words about the stretch of its trace that a load sends, and what of it an IDS may
         skip."""
-        found = {one.window.span: one.window for one in self.lengths if one.window is not None}
+        found = {
+            length.window.span: length.window
+            for length in self.lengths
+            if length.window is not None
+        }
         for window in found.values():
-            cells = [one for one in self.lengths if one.window and one.window.span == window.span]
+            cells = [
+                length
+                for length in self.lengths
+                if length.window and length.window.span == window.span
+            ]
             sent = window.sent_words if window.begun_warning else window.sentence
             yield f"{self._in(len(cells))}{sent}"
             if window.begun_warning:
@@ -212,7 +220,7 @@ class PlanFacts:
 
     def coarse(self) -> str:
         """Words if a search by replicas cannot take steps as fine as it is asked to; else empty."""
-        known = [n for one in self.lengths if (n := one.effective_flows) is not None]
+        known = [n for length in self.lengths if (n := length.effective_flows) is not None]
         few = [flows for flows in known if flows < FEW_FLOWS]
         if not few or self.searched_by != "multiplier":
             return ""
@@ -283,7 +291,7 @@ class PlanFacts:
 
 
 def _facts(plan: PlanFacts) -> dict[str, Any]:
-    return {one.name: getattr(plan, one.name) for one in fields(PlanFacts)}
+    return {field.name: getattr(plan, field.name) for field in fields(PlanFacts)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

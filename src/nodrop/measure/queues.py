@@ -169,13 +169,13 @@ def forecast(seen: QueueLevel, queues: Sequence[Queue], *, faster: bool) -> Queu
     """The level with the multiples of the load that its rings, and larger ones, just hold on an
     undisturbed host, as the trial's own twin says. Without them if the twin does not reproduce the
     trial, or nothing waited."""
-    one = RingObservation(load=1.0, queues=queues, faster=faster)
-    found = reproduced(one) if queues else None
+    observation = RingObservation(load=1.0, queues=queues, faster=faster)
+    found = reproduced(observation) if queues else None
     if found is None or not found.close:
         return seen
     larger = seen.slots < ROOMY_SLOTS
     return replace(
         seen,
-        fits_times=limit_times(one),
-        roomy_fits_times=limit_times(one, ROOMY_SLOTS) if larger else None,
+        fits_times=limit_times(observation),
+        roomy_fits_times=limit_times(observation, ROOMY_SLOTS) if larger else None,
     )

@@ -132,7 +132,7 @@ class Profiling:
         if not programs:
             raise Unseen("the SUT has ended")
         self._host = programs[0].host
-        if any(one.host is not self._host and not one.host.here for one in programs):
+        if any(program.host is not self._host and not program.host.here for program in programs):
             raise Unseen("several guests, each with a kernel of its own: profile one of them")
         pids = [process.pid for process in programs]
         spec: Json = {"job": "profile", "pids": pids, "hardware": hardware}

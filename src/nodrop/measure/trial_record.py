@@ -200,7 +200,7 @@ def _searched(asked: TrialInput, seen: Measured) -> Searched | None:
 
 def _lossy_from_s(seen: Measured) -> float | None:
     first_ns = None if seen.offered is None else seen.offered.first_sent_mono_ns
-    lossy_ns = [one.begin_mono_ns for one in seen.packets.losses or () if one.packets]
+    lossy_ns = [loss.begin_mono_ns for loss in seen.packets.losses or () if loss.packets]
     if first_ns is None or not lossy_ns:
         return None
     return round(max(0, min(lossy_ns) - first_ns) / 1e9, 1)
@@ -214,7 +214,7 @@ def _watched(seen: Measured, *, end_pps: float) -> WatchedRamp:
     packets, offered = seen.packets, seen.offered
     sent = None if offered is None else offered.achieved
     lost = None if packets.ledger is None else packets.ledger.total(Class.LOST)
-    first = next((one for one in packets.losses or () if one.packets), None)
+    first = next((loss for loss in packets.losses or () if loss.packets), None)
     return WatchedRamp(
         first_ns=(offered and offered.first_sent_mono_ns) or 0,
         interval_ns=sent["interval_ns"] if sent else 1,
@@ -283,11 +283,13 @@ def details(seen: Measured) -> Json:
         "usage": None if used.usage is None else asdict(used.usage),
         "inside": {name: asdict(usage) for name, usage in used.inside.items()},
         "clock_offsets_ns": used.clock_offsets_ns,
-        "servants": None if used.servants is None else [asdict(one) for one in used.servants],
+        "servants": None
+        if used.servants is None
+        else [asdict(servant) for servant in used.servants],
         "throttled_s": used.throttled_s,
         "sut_cpus": used.sut_cpus,
         "foreign_cpu_ratio": used.foreign_cpu_ratio,
-        "losses": None if packets.losses is None else [asdict(one) for one in packets.losses],
+        "losses": None if packets.losses is None else [asdict(loss) for loss in packets.losses],
         "facts": seen.facts,
         "instances": [asdict(part) for part in packets.instances],
         "imbalance_ratio": imbalance_ratio(packets.instances),

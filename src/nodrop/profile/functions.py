@@ -301,8 +301,8 @@ def profiled(story: Story) -> list[Profiled]:
 
 def _trials(story: Story, cell: RunCell) -> Iterator[tuple[StoredTrial, TrialProfile]]:
     for trial in cell.valid:
-        if (found := profile_of(story, trial)) is not None:
-            yield trial, found
+        if (profile := profile_of(story, trial)) is not None:
+            yield trial, profile
 
 
 def profile_of(story: Story, trial: StoredTrial) -> TrialProfile | None:

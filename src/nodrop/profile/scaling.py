@@ -101,8 +101,8 @@ def not_compared(models: Sequence[ThreadModelRun]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _has_partner(one: ThreadModelRun, models: Sequence[ThreadModelRun]) -> bool:
-    return any((m.rest, m.load) == (one.rest, one.load) and m.shape != one.shape for m in models)
+def _has_partner(run: ThreadModelRun, models: Sequence[ThreadModelRun]) -> bool:
+    return any((m.rest, m.load) == (run.rest, run.load) and m.shape != run.shape for m in models)
 
 
 LEAST_COUNTS = 4
@@ -331,5 +331,5 @@ def _words(one: Scaling) -> str:
     )
 
 
-def _between(found: Interval) -> str:
-    return f"({found.low:.2g} to {found.high:.2g})"
+def _between(interval: Interval) -> str:
+    return f"({interval.low:.2g} to {interval.high:.2g})"

@@ -330,10 +330,10 @@ def profile_section(story: Story) -> ProfileSection | None:
 
 
 def profile_tables(story: Story) -> Iterator[Table]:
-    found = profile_section(story)
-    if found is not None:
-        yield from (found.roles, found.groups, found.functions)
-        others = (found.hardware, found.packets, found.locks, found.shifts, found.cost)
+    section = profile_section(story)
+    if section is not None:
+        yield from (section.roles, section.groups, section.functions)
+        others = (section.hardware, section.packets, section.locks, section.shifts, section.cost)
         yield from (table for table in others if table)
 
 
@@ -494,10 +494,10 @@ def _pooled(cell: Profiled, *, waiting: bool = False) -> dict[tuple[str, ...], t
 
 
 def _page(story: Story) -> Markup:
-    found = profile_section(story)
-    if found is None:
+    section = profile_section(story)
+    if section is None:
         return Markup("")
-    return rendered("nodrop.profile", "profile.html.j2", story, profile=found)
+    return rendered("nodrop.profile", "profile.html.j2", story, profile=section)
 
 
 SECTION = Section(

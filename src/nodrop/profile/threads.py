@@ -85,29 +85,29 @@ def _share(record: TrialRecord, thread: SutThread, field: str) -> float | None:
     return own / total if own is not None and total else None
 
 
-def thread_loads_picture(found: Sequence[ThreadLoad]) -> Chart:
+def thread_loads_picture(loads: Sequence[ThreadLoad]) -> Chart:
     """Empty if no thread was watched."""
     return stacked_bars(
-        TITLE, "% of one CPU while the load was offered", [_bar(one) for one in found], high=100
+        TITLE, "% of one CPU while the load was offered", [_bar(load) for load in loads], high=100
     )
 
 
-def beyond_picture(found: Sequence[ThreadLoad]) -> str:
+def beyond_picture(loads: Sequence[ThreadLoad]) -> str:
     """Words if not all threads are drawn; else empty."""
-    more = len(found) - MOST_BARS
+    more = len(loads) - MOST_BARS
     return f"{more} more threads stand in the table alone" if more > 0 else ""
 
 
-def _bar(one: ThreadLoad) -> Bar:
-    parts = (("ran", one.cpu_ratio, "p-ran"), ("waited for a CPU", one.wait_ratio, "p-waited"))
-    words = "not known" if one.share is None else f"{numbers.percent(one.share)} % of {one.of}"
+def _bar(load: ThreadLoad) -> Bar:
+    parts = (("ran", load.cpu_ratio, "p-ran"), ("waited for a CPU", load.wait_ratio, "p-waited"))
+    words = "not known" if load.share is None else f"{numbers.percent(load.share)} % of {load.of}"
     return Bar(
-        name=f"{one.role} {one.name}",
+        name=f"{load.role} {load.name}",
         parts=tuple(
             BarPart(
                 kind=kind,
                 value=ratio * 100,
-                says=f"{one.model}: {one.role} {one.name} {kind} "
+                says=f"{load.model}: {load.role} {load.name} {kind} "
                 f"{numbers.percent(ratio)} % of the time",
                 style=style,
             )
@@ -115,7 +115,7 @@ def _bar(one: ThreadLoad) -> Bar:
             if ratio is not None
         ),
         words=words,
-        group=one.model,
+        group=load.model,
     )
 
 
@@ -133,8 +133,8 @@ LOAD_FIELDS: tuple[Field[ThreadLoad], ...] = (
 )  # fmt: skip
 
 
-def thread_loads_table(found: Sequence[ThreadLoad]) -> Table:
-    return table_of("thread-loads", TITLE, LOAD_FIELDS, found)
+def thread_loads_table(loads: Sequence[ThreadLoad]) -> Table:
+    return table_of("thread-loads", TITLE, LOAD_FIELDS, loads)
 
 
 MILLION = 1_000_000
@@ -280,7 +280,7 @@ def _one(
 
 
 def _coordination(story: Story, trials: Sequence[StoredTrial]) -> tuple[float, float] | None:
-    profiles = [found for trial in trials if (found := profile_of(story, trial)) is not None]
+    profiles = [profile for trial in trials if (profile := profile_of(story, trial)) is not None]
 
     def middle(groups: Sequence[str]) -> float | None:
         return known_median(

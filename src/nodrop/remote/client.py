@@ -338,10 +338,10 @@ def _machine(sender: Held) -> str:
     return said.stdout.strip()
 
 
-def _earlier(found: Path) -> EarlierTrials:
-    opened = open_run(found)
+def _earlier(path: Path) -> EarlierTrials:
+    opened = open_run(path)
     if "controller" not in opened.manifest:
-        raise BadInput(f"{found}: its manifest names no controller; start a new run")
+        raise BadInput(f"{path}: its manifest names no controller; start a new run")
     lines = tuple(record.to_line() for record in opened.trials.records)
     return EarlierTrials(manifest=opened.manifest, lines=lines)
 

@@ -31,7 +31,7 @@ def answer(story: Story) -> AnswerText:
     costs against the base; then those of each group of cells that differ in only in how much load
     there is. Without a trial, what a section says."""
     if not story.trials:
-        told = next(filter(None, (one.answer(story) for one in sections())), NO_TRIAL)
+        told = next(filter(None, (section.answer(story) for section in sections())), NO_TRIAL)
         return replace(told, cannot_say=(*told.cannot_say, *_unreadable(story)))
     found, void = searches(story), always_void(story)
     planned = replace(story, cells=given_cells(story))
@@ -39,8 +39,8 @@ def answer(story: Story) -> AnswerText:
     always = {t.anchor for sentence in void for t in sentence.trials}
     loads = [
         sentence
-        for one in ladders(story)
-        for sentence in sentences_of(one)
+        for ladder in ladders(story)
+        for sentence in sentences_of(ladder)
         # Loads whose void trials are a finding of their own need no other line.
         if sentence.rule not in ("load-void", "some-void")
         or not {t.anchor for t in sentence.trials} <= always
@@ -69,13 +69,13 @@ def _on_its_hosts(sentence: Sentence) -> Sentence:
     return replace(sentence, text=said)
 
 
-def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]:
+def _rests_on(story: Story, cells: Sequence[SearchedCell]) -> Iterator[Sentence]:
     measured = tuple(t for cell in story.cells for t in cell.valid)
     per_cell = numbers.least_to_most(len(cell.valid) for cell in story.cells)
     outcomes = Counter(t.outcome for t in story.trials)
     others = {outcome: outcomes[outcome] for outcome in ("failed", "void")}
     rest = "".join(f", {n} {outcome}" for outcome, n in others.items() if n)
-    noun = "load" if found else "cell"
+    noun = "load" if cells else "cell"
     yield sentence_of(
         "trials-counted",
         {"trials": len(story.trials), "measured": len(measured), **others},
@@ -87,7 +87,7 @@ def _rests_on(story: Story, found: Sequence[SearchedCell]) -> Iterator[Sentence]
         family = compared_at_once(story)
         evidence = {"parts": family.parts, "runs_needed": family.runs_needed()}
         yield Sentence("compared-at-once", family_words(family, story.cells), evidence)
-    yield from map(cost_sentence, found)
+    yield from map(cost_sentence, cells)
 
 
 def _books(story: Story) -> Sentence:
@@ -124,7 +124,9 @@ def _cannot_say(story: Story, planned: Story) -> Iterator[Sentence]:
     for rule, outcome in (("void-says-nothing", "void"), ("failed-in-no-figure", "failed")):
         if trials := [t for t in story.trials if t.outcome == outcome]:
             yield sentence_of(rule, {outcome: len(trials)}, trials)
-    if tops := [(one.subject, top) for one in ladders(story) if (top := one.nothing_above)]:
+    if tops := [
+        (ladder.subject, top) for ladder in ladders(story) if (top := ladder.nothing_above)
+    ]:
         highest = ", ".join(dict.fromkeys(load_words(top) for _, top in tops))
         evidence, whose = {w: top.offered_pps for w, top in tops}, ", ".join(w for w, _ in tops)
         known = (t for _, top in tops for t in top.known)

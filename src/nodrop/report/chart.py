@@ -261,10 +261,10 @@ class Plot:
             self.told.append((round(left * 10 + wide * 5), round(middle * 1000), says, ""))
         return self
 
-    def marks(self, found: Sequence[Mark], shape: str, style: str, *, strips: int = 1,
+    def marks(self, marks: Sequence[Mark], shape: str, style: str, *, strips: int = 1,
               dy: int = 0) -> Self:  # fmt: skip
         """Draws as many marks as `bounded` leaves of one of so many strips."""
-        shown = bounded.marks(found, strips=strips, key=lambda m: m.x)
+        shown = bounded.marks(marks, strips=strips, key=lambda m: m.x)
         if not shown:
             return self
         move = f"translate(0 {dy})" if dy else None

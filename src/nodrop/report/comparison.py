@@ -101,14 +101,14 @@ class Compared:
         hosts = f"; other hosts: {self.other_hosts}" if self.other_hosts else ""
         return f"{self._judged(self.found)}{hosts}"
 
-    def _judged(self, found: Comparison) -> str:
+    def _judged(self, comparison: Comparison) -> str:
         by_share = self.figure.of_trials
-        match found.answer:
+        match comparison.answer:
             case Relation.DIFFERENT:
-                both = by_share or found.by_share
+                both = by_share or comparison.by_share
                 return f"different: {self.lossy_words}" if both else "different"
             case Relation.SAME if by_share:
-                most = math.ceil(found.apart * 100)
+                most = math.ceil(comparison.apart * 100)
                 return f"same: {self.lossy_words}; the shares are at most {most} points apart"
             case Relation.SAME:
                 return f"same within {self.figure.margin_words}, {self.but_words}"
@@ -181,12 +181,12 @@ def _percent(ratio: float) -> str:
     return minus(f"{ratio * 100:+,.0f}" if abs(ratio) >= 0.1 else f"{ratio * 100:+.1f}")
 
 
-def figures_of(found: Sequence[SetupCondition]) -> tuple[Figure, ...]:
+def figures_of(conditions: Sequence[SetupCondition]) -> tuple[Figure, ...]:
     """Figures that at least two places of a condition have measured."""
     return tuple(
         figure
         for figure in FIGURES
-        if any(sum(1 for p in c.places if figure.values(p.cell)) > 1 for c in found)
+        if any(sum(1 for p in c.places if figure.values(p.cell)) > 1 for c in conditions)
     )
 
 
@@ -247,12 +247,12 @@ SIDE_FIELDS: tuple[Field[Side], ...] = (
 )  # fmt: skip
 
 
-def comparison_table(found: Sequence[SetupCondition]) -> Table:
+def comparison_table(conditions: Sequence[SetupCondition]) -> Table:
     """A row per condition, setup and figure: for files."""
     sides = (
         (c, place, compared(c.base.cell, place.cell, figure, c.family))
-        for c in found
-        for figure in figures_of(found)
+        for c in conditions
+        for figure in figures_of(conditions)
         for place in c.places
     )
     return table_of("setups", "Setups against their base", SIDE_FIELDS, sides)
@@ -261,7 +261,7 @@ def comparison_table(found: Sequence[SetupCondition]) -> Table:
 Place = tuple[SetupCondition, SetupLevel]
 
 
-def verdicts_table(found: Sequence[SetupCondition]) -> Table:
+def verdicts_table(conditions: Sequence[SetupCondition]) -> Table:
     """A row per condition and setup, a column per figure, for a paper: the base's median, then what
     each setup differs by, with its verdict."""
 
@@ -279,17 +279,17 @@ def verdicts_table(found: Sequence[SetupCondition]) -> Table:
         words("condition", "Condition", lambda x: x[0].label),
         words("setup", "Setup", lambda x: x[1].name),
     )
-    places = [(condition, level) for condition in found for level in condition.places]
-    fields = (*first[len(found) == 1 :], *map(of, figures_of(found)))
+    places = [(condition, level) for condition in conditions for level in condition.places]
+    fields = (*first[len(conditions) == 1 :], *map(of, figures_of(conditions)))
     return table_of("setups", "Setups against their base (first row)", fields, places)
 
 
-def cost_sentences(found: Sequence[SetupCondition]) -> Iterator[Sentence]:
+def cost_sentences(conditions: Sequence[SetupCondition]) -> Iterator[Sentence]:
     """A sentence for each setup that is not the base, under the condition that offered most: first
     what it costs for certain, then what it does not cost, then what more runs would show."""
-    if not (figures := figures_of(found)):
+    if not (figures := figures_of(conditions)):
         return
-    heaviest = max(found, key=lambda c: c.base.cell.offered_pps or 0.0)
+    heaviest = max(conditions, key=lambda c: c.base.cell.offered_pps or 0.0)
     base, at = heaviest.base, f" at {heaviest.label}" if heaviest.label else ""
     for place in heaviest.places[1:]:
         items = [compared(base.cell, place.cell, figure, heaviest.family) for figure in figures]

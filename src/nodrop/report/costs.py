@@ -75,7 +75,7 @@ class Figure:
         return self.gathered(cell).summary
 
     def median(self, cell: RunCell) -> float | None:
-        return found.median if (found := self.summary(cell)) else None
+        return summary.median if (summary := self.summary(cell)) else None
 
     def shown(self, value: float) -> str:
         return minus(f"{value:,.{self.digits}f}") if value else "0"

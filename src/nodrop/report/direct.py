@@ -108,9 +108,9 @@ KINDS = {"more": "different", "less": "different", "same": "same", "cannot tell"
 
 def verdict_cards(story: Story) -> tuple[VerdictCard, ...]:
     """One for each direct answer; a command that several share stands with the first."""
-    found = [_verdict_card(direct) for direct, _ in direct_answers(story) if direct.levels]
-    first = {card.to_do: card for card in reversed(found)}
-    return tuple(c if c is first[c.to_do] else replace(c, to_do="") for c in found)
+    cards = [_verdict_card(direct) for direct, _ in direct_answers(story) if direct.levels]
+    first = {card.to_do: card for card in reversed(cards)}
+    return tuple(c if c is first[c.to_do] else replace(c, to_do="") for c in cards)
 
 
 def _ways(name: str) -> tuple[str, str, str, str]:
@@ -123,16 +123,18 @@ def _verdict_card(direct: Direct) -> VerdictCard:
             "cannot tell": "cannot tell yet"}  # fmt: skip
     base = escape.plain(direct.base, longest=80)
     rows = []
-    for one in direct.levels:
-        words, seen, kind = one.words, "", KINDS[one.verdict]
+    for level in direct.levels:
+        words, seen, kind = level.words, "", KINDS[level.verdict]
         if kind == "unknown":
-            words = one.needed
-            so_far = "" if direct.figure == CAPACITY else one.words
+            words = level.needed
+            so_far = "" if direct.figure == CAPACITY else level.words
             seen = f"{so_far[:1].upper()}{so_far[1:]}." if so_far else ""
-            if one.seen_ratio is not None:
-                seen = f"So far {times(RatioSpan(low=one.seen_ratio[0], high=one.seen_ratio[1]))}."
-        said = ": ".join(filter(None, (ways[one.verdict], words)))
-        rows.append((kind, SIGNS[kind][0], escape.plain(one.name, longest=80), said, seen))
+            if level.seen_ratio is not None:
+                seen = (
+                    f"So far {times(RatioSpan(low=level.seen_ratio[0], high=level.seen_ratio[1]))}."
+                )
+        said = ": ".join(filter(None, (ways[level.verdict], words)))
+        rows.append((kind, SIGNS[kind][0], escape.plain(level.name, longest=80), said, seen))
     kinds = [kind for kind, *_ in rows]
     sure = [one for one in direct.levels if one.verdict in ("more", "less")]
     if direct.disturbed:
@@ -144,7 +146,7 @@ def _verdict_card(direct: Direct) -> VerdictCard:
         headline = "Cannot tell yet." if "unknown" in kinds else f"The same as {base}."
     tally = ", ".join(f"{n} {SIGNS[kind]}" for kind in SIGNS if (n := kinds.count(kind)))
     factors = [f.removesuffix(".kind").rpartition(".")[2] for f in direct.factor]
-    names = listed([escape.plain(one).replace("_", " ") for one in factors]).capitalize()
+    names = listed([escape.plain(factor).replace("_", " ") for factor in factors]).capitalize()
     kicker = f"Each against “{base}”" if factors == [NAMED] else f"{names}, against {base}"
     kicker += f" at {direct.at}" if direct.at else ""
     return VerdictCard(
@@ -330,7 +332,7 @@ def _heaviest(contrast: Contrast) -> tuple[str, list[tuple[SetupLevel, RunCell]]
         cells = [cell for _, cell in loads[label]]
         return sum(bool(c.valid) for c in cells), max(c.asked_pps or 0.0 for c in cells)
 
-    if not (shared := [label for label, found in loads.items() if len(found) > 1]):
+    if not (shared := [label for label, load in loads.items() if len(load) > 1]):
         return None
     label = max(shared, key=weight)
     return label, [one for one in loads[label] if one[1].valid] or loads[label][:1]
@@ -390,10 +392,10 @@ def _worded(
 ) -> str:
     """`A and B lose more than C at 8X: A by …, B by …; …`, without a stop at its end."""
 
-    def amounts(found: Sequence[Level]) -> str:
-        if len(found) == 1:
-            return found[0].words
-        return ", ".join(f"{one.name} {one.words}" for one in found)
+    def amounts(levels: Sequence[Level]) -> str:
+        if len(levels) == 1:
+            return levels[0].words
+        return ", ".join(f"{level.name} {level.words}" for level in levels)
 
     one_does, several, more, less = verbs
     at = f" {tail}" if tail else ""

@@ -255,7 +255,7 @@ def _trial_fields(story: Story) -> Sequence[Field[_Line]]:
     fields = (*TRIAL_FIELDS, PAIR) if _fleet(story) else TRIAL_FIELDS
     answered = any(cell.answered for cell in story.cells)
     hidden = set() if answered else TRIAL_COLUMNS_OF_TRANSACTIONS
-    return [one for one in fields if one.column.name not in hidden]
+    return [field for field in fields if field.column.name not in hidden]
 
 
 def _trials(story: Story, trials: Sequence[StoredTrial], fields: Sequence[Field[_Line]]) -> Table:

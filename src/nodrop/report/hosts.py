@@ -66,10 +66,10 @@ def other_hosts(base: RunCell, cell: RunCell) -> str:
 def hosts_between(story: Story) -> Sentence | None:
     """None if one pair measured all cells, or all pairs each."""
     measured = [(c.label, c.pairs, c.valid) for c in story.cells if not c.searched]
-    for one in searches(story):
-        pairs = {pair for cell in one.cells for pair in cell.pairs}
-        valid = tuple(trial for trial in one.trials if trial.valid)
-        measured.append((one.subject, tuple(sorted(pairs)), valid))
+    for search in searches(story):
+        pairs = {pair for cell in search.cells for pair in cell.pairs}
+        valid = tuple(trial for trial in search.trials if trial.valid)
+        measured.append((search.subject, tuple(sorted(pairs)), valid))
     cells = by_key((on, label) for label, on, _ in measured if on)
     if len(cells) < 2:
         return None

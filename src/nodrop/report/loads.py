@@ -210,7 +210,7 @@ def _not_lost(subject: str, cell: RunCell) -> Sentence:
     size = "unknown size" if packets is None else numbers.count_of(packets, "packet")
     burst = size if seconds is None else f"{size} in {numbers.seconds(seconds)} s"
     # A pace is shown to within some packets: a SUT slower by less than that looks the same.
-    served = [pps for one in books if (pps := one.service_pps_at_least) is not None]
+    served = [pps for book in books if (pps := book.service_pps_at_least) is not None]
     if all(kept) and served and (cell.offered_pps is None or min(served) < cell.offered_pps):
         lost += f"; it is shown to serve at least {numbers.count(min(served))} packets/s"
     shown = f" (shown in {kept.count(True)} of {count_of(n, 'trial')})" if True in kept else ""
@@ -222,7 +222,7 @@ def _not_lost(subject: str, cell: RunCell) -> Sentence:
         "sustained": {"yes": kept.count(True), "no": kept.count(False)},
         "packets_median": packets,
         "duration_s_median": seconds,
-        "backlog_packets": [one.backlog_packets for one in books],
+        "backlog_packets": [book.backlog_packets for book in books],
         "drain_s": [t.record.drain_s for t in cell.known],
     }
     return sentence_of(
@@ -342,7 +342,7 @@ def always_void(story: Story) -> tuple[Sentence, ...]:
         (c, subject(story, c), c.trials, f" at {load_words(c, asked=True)}")
         for c in given_cells(story)
     )
-    searched = [(one.cells[0], one.subject, one.trials, "") for one in searches(story)]
+    searched = [(search.cells[0], search.subject, search.trials, "") for search in searches(story)]
     return tuple(s for one in (*given, *searched) for s in _always_void(story, *one))
 
 

@@ -97,7 +97,7 @@ def between(low: float, high: float, shown: Callable[[float], str]) -> str:
 
 
 def with_spread(
-    found: Summary,
+    summary: Summary,
     shown: Callable[[float], str],
     unit: str = "",
     of: str = "",
@@ -107,9 +107,9 @@ def with_spread(
 ) -> str:
     """`3.10 % [2.81, 3.52]`: a median with its interval, else the range of the runs and `of`; `one`
     and `alike` stand for the range of one run, or of runs that are the same."""
-    said = f"{shown(found.median)}{unit}"
-    if interval := found.interval:
+    said = f"{shown(summary.median)}{unit}"
+    if interval := summary.interval:
         return f"{said} {between(interval.low, interval.high, shown)}"
-    low, high = shown(found.low), shown(found.high)
+    low, high = shown(summary.low), shown(summary.high)
     spread = alike if low == high else f"{low} to {high}{of}"
-    return f"{said} ({one if found.n == 1 else spread})"
+    return f"{said} ({one if summary.n == 1 else spread})"

@@ -54,7 +54,7 @@ class Repeated:
     @property
     def apart(self) -> list[int]:
         """Indexes of the runs that stand apart."""
-        return [found.index for found in outliers(self.values)]
+        return [outlier.index for outlier in outliers(self.values)]
 
     @property
     def deviations(self) -> tuple[float, ...]:
@@ -198,8 +198,8 @@ def outlying(story: Story) -> tuple[Outlying, ...]:
 def outlying_in(cell: RunCell, figure: Figure) -> Iterator[Outlying]:
     """Trials that stand apart, among the measured ones that have the figure."""
     known = [(trial, value) for trial in cell.valid if (value := figure.of(trial)) is not None]
-    for found in outliers([value * figure.scale for _, value in known]):
-        yield Outlying(cell=cell, figure=figure, trial=known[found.index][0], found=found)
+    for outlier in outliers([value * figure.scale for _, value in known]):
+        yield Outlying(cell=cell, figure=figure, trial=known[outlier.index][0], found=outlier)
 
 
 OUTLIER_FIELDS: tuple[Field[Outlying], ...] = (

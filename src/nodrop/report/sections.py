@@ -76,8 +76,8 @@ class Section:
         if self.page is not None:
             return self.page(story)
         said = [escape.plain(words, longest=2000) for words in self.sentences(story)]
-        tables = [bounded.shortened(without(one, empty(one))) for one in self.tables(story)]
-        pictures = [one for one in self.pictures(story) if one.chart]
+        tables = [bounded.shortened(without(table, empty(table))) for table in self.tables(story)]
+        pictures = [picture for picture in self.pictures(story) if picture.chart]
         if not (said or tables or pictures):
             return Markup("")
         return rendered(
@@ -107,7 +107,7 @@ def sections() -> tuple[Section, ...]:
 
 def unusable(*tables: str) -> list[NotReady]:
     """Sections and figures of other packages that cannot be used, and why."""
-    found = (_found(one) for table in tables or KINDS for one in of_table(table))
+    found = (_found(plugin) for table in tables or KINDS for plugin in of_table(table))
     return [one for one in found if isinstance(one, NotReady)]
 
 

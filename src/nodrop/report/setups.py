@@ -133,7 +133,7 @@ def contrasts(story: Story) -> tuple[Contrast, ...]:
         given = (c for c in given_cells(story) if c.source == source)
         by_load = by_key((_others(c, LOADS), c) for c in given).values()
         fixed = [tuple(sorted(cells, key=lambda c: c.rank)) for cells in by_load]
-        searched = [one for one in searches(story) if one.source == source]
+        searched = [search for search in searches(story) if search.source == source]
         found += _contrasts(source, [SetupLevel("", cells) for cells in fixed])
         found += _contrasts(source, [SetupLevel("", tuple(one.cells), one) for one in searched])
     return tuple(found)

@@ -159,8 +159,8 @@ class RunCell:
         return tuple(t for t in self.valid if _is_lossy(t))
 
     def median(self, figure: str) -> float | None:
-        found = self.summary(figure)
-        return found.median if found else None
+        summary = self.summary(figure)
+        return summary.median if summary else None
 
     @cached_property
     def offered_pps(self) -> float | None:
@@ -336,12 +336,12 @@ def _cells(
     return tuple(sorted(cells, key=lambda c: (c.source, *by_size(map(c.factors.get, order)))))
 
 
-def _really(factor: str, asked: Any, found: Sequence[StoredTrial]) -> str:
+def _really(factor: str, asked: Any, trials: Sequence[StoredTrial]) -> str:
     """A cell is called by what ran: `threads 4 (really 2)`."""
     table, _, name = factor.partition(".")
     if table != "sut" or asked == "auto":
         return ""
-    ran = {e for t in found if (e := t.record.effective.get(name)) is not None}
+    ran = {e for t in trials if (e := t.record.effective.get(name)) is not None}
     if name == "ring_size" and isinstance(asked, int):
         # Frames come in whole blocks.
         ran = {n for n in ran if not isinstance(n, int) or n > 2 * asked}

@@ -77,7 +77,7 @@ class TrialTimeline:
         def since(one: TimelineSeries) -> TimelineSeries:
             return replace(one, points=tuple(point for point in one.points if point[0] >= FROM_S))
 
-        panels = (replace(one, series=tuple(map(since, one.series))) for one in self.panels)
+        panels = (replace(panel, series=tuple(map(since, panel.series))) for panel in self.panels)
         return TrialTimeline(tuple(panels), tuple(mark for mark in self.marks if mark[1] >= FROM_S))
 
 

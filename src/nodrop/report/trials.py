@@ -242,7 +242,7 @@ def _aside(run: RunDir, record: TrialRecord, details: Json) -> TrialDetails:
 
 
 def _sensor(said: Json) -> ReportedSensor | None:
-    found = ReportedSensor(
+    sensor = ReportedSensor(
         rules_loaded=_count(said.get("rules_loaded")),
         rules_failed=_count(said.get("rules_failed")),
         rules_skipped=_count(said.get("rules_skipped")),
@@ -255,7 +255,7 @@ def _sensor(said: Json) -> ReportedSensor | None:
             if (key := _text(row.get("key")))
         ),
     )
-    return _shared(found) if found.rules_loaded is not None or found.yaml else None
+    return _shared(sensor) if sensor.rules_loaded is not None or sensor.yaml else None
 
 
 @lru_cache(maxsize=256)

@@ -56,15 +56,19 @@ def sensor_sentences(story: Story) -> Iterator[Sentence]:
 def sensor_words(story: Story) -> list[str]:
     """Sentences for a terminal, whose reader has the page for more."""
     told = []
-    for one in sensor_sentences(story):
-        if one.rule != "yaml-replaced":
-            told.append(f"{one.text}.")
+    for sensor_sentence in sensor_sentences(story):
+        if sensor_sentence.rule != "yaml-replaced":
+            told.append(f"{sensor_sentence.text}.")
             continue
-        named = first_of([_plain(row["key"]) for row in one.evidence["replaced"]], MOST_NAMED)
-        keys = count_of(len(one.evidence["replaced"]), "key")
-        inline = any(row["key"].endswith(".copy-mode") for row in one.evidence["replaced"])
+        named = first_of(
+            [_plain(row["key"]) for row in sensor_sentence.evidence["replaced"]], MOST_NAMED
+        )
+        keys = count_of(len(sensor_sentence.evidence["replaced"]), "key")
+        inline = any(
+            row["key"].endswith(".copy-mode") for row in sensor_sentence.evidence["replaced"]
+        )
         more = ". Inline (copy-mode) was not measured: it listened" if inline else ""
-        yaml = _plain(one.evidence["yaml"])
+        yaml = _plain(sensor_sentence.evidence["yaml"])
         told.append(f"{keys} of {yaml} replaced: {named} (see Trust){more}.")
     return [*dict.fromkeys(told)]
 
@@ -123,8 +127,8 @@ def decoder_sentences(story: Story) -> tuple[Sentence, ...]:
             text = f"{whose}: in {len(found)} of {of}{worst_of} "
             text += f"{escape.plain(remark.words, longest=1000)}: {WORDS['decoder'][about]}."
             evidence = {
-                "packets": [getattr(one, f"{about}_packets") for one in books],
-                "decoded_packets": [one.decoded_packets for one in books],
+                "packets": [getattr(book, f"{about}_packets") for book in books],
+                "decoded_packets": [book.decoded_packets for book in books],
                 "measured": len(trials),
             }
             knob = escape.plain(remark.knob, longest=1000)
@@ -138,9 +142,9 @@ def _denied(whose: str, trials: Sequence[StoredTrial]) -> Iterator[Sentence]:
     """Losses in a ring that the SUT does not see, beside the drops that it counts itself."""
     books = {trial: trial.record.packets for trial in trials}
     lost = {
-        trial: (one.lost_packets or 0) - (one.lost_before_sut_packets or 0)
-        for trial, one in books.items()
-        if one.own_dropped_packets is not None
+        trial: (book.lost_packets or 0) - (book.lost_before_sut_packets or 0)
+        for trial, book in books.items()
+        if book.own_dropped_packets is not None
     }
     found = [t for t, packets in lost.items() if packets > (books[t].own_dropped_packets or 0)]
     if not found:
@@ -176,7 +180,10 @@ def _analysis_lost(whose: str, trials: Sequence[StoredTrial]) -> Iterator[Senten
 
 def decoder_words(story: Story) -> list[str]:
     told = decoder_sentences(story)
-    return [f"{one.text} What touches it: {one.knob}." if one.knob else one.text for one in told]
+    return [
+        f"{sentence.text} What touches it: {sentence.knob}." if sentence.knob else sentence.text
+        for sentence in told
+    ]
 
 
 def without_work(story: Story) -> Iterator[Sentence]:

@@ -70,7 +70,7 @@ def page(story: Story) -> str:
     long = bounded.is_long(story)
     planned = [cell for cell in story.cells if not cell.searched]
     charts = bounded.leading(story)[: 5 if found else MOST_CHARTS[long]]
-    chosen = [one for one in sections() if found is None or one.with_search]
+    chosen = [section for section in sections() if found is None or section.with_search]
     names = dict.fromkeys(str(s.run.manifest.get("name") or s.name) for s in story.sources)
     return framed(
         "index.html.j2",
@@ -321,7 +321,7 @@ def report_json(story: Story) -> dict[str, Any]:
         return [sentence.as_json(story) for sentence in sentences]
 
     rows = zip(story.cells, objects(figures.cells_table(story)), strict=True)
-    others = {one.id: one.as_json(story) for one in sections_of_others()}
+    others = {section.id: section.as_json(story) for section in sections_of_others()}
     return {
         "answer": {
             part: told(getattr(found, part)) for part in ("sentences", "rests_on", "cannot_say")

@@ -65,5 +65,5 @@ def ledger_from_json(table: object) -> Ledger:
         facts = _facts().validate_python(table)
     except ValidationError as error:
         raise ValueError(first_fault(error)) from None
-    given = [one for one in facts.accounts if one.name not in (PATH_LOST, PATH_FOREIGN)]
+    given = [account for account in facts.accounts if account.name not in (PATH_LOST, PATH_FOREIGN)]
     return balance(facts.hops, given, longest_frame_bytes=facts.longest_frame_bytes)

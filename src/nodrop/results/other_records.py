@@ -76,9 +76,9 @@ def states(run: RunDir) -> Mapping[str, str]:
     for file in sorted(run.path.absolute().parent.glob(f"prove-*/{NAME}"), reverse=True):
         with suppress(BadInput, OSError, ValueError):
             if _measured(read_manifest(file.parent)) == of_run:
-                for one in Proved.model_validate_json(read_file(file)).effects:
-                    state = "does not" if one.state == "makes it worse" else one.state
-                    found.setdefault(one.setting, state)
+                for effect in Proved.model_validate_json(read_file(file)).effects:
+                    state = "does not" if effect.state == "makes it worse" else effect.state
+                    found.setdefault(effect.setting, state)
     return found
 
 
@@ -89,8 +89,8 @@ def _measured(manifest: Mapping[str, Any]) -> tuple[Any, ...]:
     loads, suts = ([one for one in table if isinstance(one, dict)] for table in tables)
     host = manifest.get("host")
     return (
-        sorted({str(one.get("trace_sha256")) for one in loads}),
-        sorted({str(one.get("name")) for one in suts}),
+        sorted({str(load.get("trace_sha256")) for load in loads}),
+        sorted({str(sut.get("name")) for sut in suts}),
         host.get("hostname") if isinstance(host, dict) else None,
     )
 
@@ -398,7 +398,7 @@ def file_name(key: Key) -> str:
 
 def find_certificate(folder: Path, wanted: Key) -> Certificate | str:
     """The certificate with exactly this key, or words on why it is missing."""
-    there = sorted(_certificates(folder), key=lambda found: found.made_utc)
+    there = sorted(_certificates(folder), key=lambda certificate: certificate.made_utc)
     fitting = [found for found in there if found.key == wanted]
     if fitting:
         return fitting[-1]

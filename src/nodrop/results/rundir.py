@@ -157,7 +157,11 @@ class RunDir:
     @cached_property
     def all_damage(self) -> tuple[Damage, ...]:
         """Damage to the trials' own files as well."""
-        rows = (one for record in self.trials.records for one in self.damaged_rows(record.run))
+        rows = (
+            damaged_row
+            for record in self.trials.records
+            for damaged_row in self.damaged_rows(record.run)
+        )
         return (*self.damage, *self.trials.damage, *self.unlisted(), *rows)
 
     def beside(self, name: str) -> Json | Damage | None:

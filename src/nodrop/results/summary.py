@@ -131,7 +131,7 @@ def measured_on(manifest: Mapping[str, Any]) -> Mapping[str, Json]:
     said = fleet.get("pairs") if isinstance(fleet, dict) else None
     if isinstance(said, dict):
         return {name: one for name, one in said.items() if isinstance(one, dict)}
-    hosts = {str(one["name"]): one for one in reversed(sittings(manifest))}
+    hosts = {str(sitting["name"]): sitting for sitting in reversed(sittings(manifest))}
     return dict(reversed(hosts.items())) if len(hosts) > 1 else {}
 
 
@@ -286,7 +286,7 @@ def summarize_cells(
     cells: dict[str, list[TrialRecord]] = {}
     for record in records:
         cells.setdefault(cell_key(record.factors), []).append(record)
-    rows = [_summary(found, looks) for found in cells.values()]
+    rows = [_summary(cell, looks) for cell in cells.values()]
     return tuple(sorted(rows, key=lambda row: by_size(row.cell.values())))
 
 

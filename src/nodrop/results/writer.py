@@ -293,12 +293,12 @@ class RunWriter:
         return [one for one in (self._storage, self._copy) if one is not None]
 
     def _follow(self, run: str) -> None:
-        for one in self._followers():
-            one.ended(run)
+        for follower in self._followers():
+            follower.ended(run)
 
     def notes(self) -> list[str]:
         """News of the places that files follow to, each told once."""
-        return [words for one in self._followers() for words in one.way.said()]
+        return [words for follower in self._followers() for words in follower.way.said()]
 
     def _begin_in(self, url: str) -> None:
         """The run directory is the copy of this place. If it cannot be, there is none."""
@@ -361,9 +361,9 @@ class RunWriter:
         store is not."""
         lost: list[LabProblem] = []
         try:
-            for one in self._followers():
+            for follower in self._followers():
                 try:
-                    one.rest()
+                    follower.rest()
                 except LabProblem as problem:
                     lost.append(problem)
         finally:

@@ -329,12 +329,12 @@ class Snapshot:
         has a ring, or it is not known to capture."""
         for port in self.ports:
             held: dict[CapturingProgram, list[Socket]] = {}
-            for one in self.listening(port):
-                known = next((p for p in self.programs if p.pid == one.pid), None)
-                if known is None and one.pid is None and one.blocks:
-                    known = CapturingProgram(pid=UNSEEN, name=one.owner, space=one.space)
-                if known is not None and one.captures:
-                    held.setdefault(known, []).append(one)
+            for socket in self.listening(port):
+                known = next((p for p in self.programs if p.pid == socket.pid), None)
+                if known is None and socket.pid is None and socket.blocks:
+                    known = CapturingProgram(pid=UNSEEN, name=socket.owner, space=socket.space)
+                if known is not None and socket.captures:
+                    held.setdefault(known, []).append(socket)
             own = {one: its for one, its in held.items() if any(each.index for each in its)}
             for program, sockets in (own or held).items():
                 yield Capture(port, program, sockets)
@@ -342,15 +342,15 @@ class Snapshot:
     def listening(self, port: SnapshotPort) -> list[Socket]:
         """Sockets that are given every packet of this port."""
         return [
-            one
-            for one in self.sockets
-            if one.takes_all and one.space == port.space and one.index in (0, port.index)
+            socket
+            for socket in self.sockets
+            if socket.takes_all and socket.space == port.space and socket.index in (0, port.index)
         ]
 
     def captured(self) -> Iterator[SnapshotPort]:
         """Ports that a capture program listens on."""
         for port in self.ports:
-            if any(one.port is port for one in self.captures()):
+            if any(capture.port is port for capture in self.captures()):
                 yield port
 
 

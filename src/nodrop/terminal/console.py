@@ -317,16 +317,16 @@ def _length_words(length: OfferLength) -> str:
 
 
 def plugins_table(plugins: Sequence[Plugin]) -> Table:
-    rows = ((one.table, one.kind, one.origin, one.entry.value) for one in plugins)
+    rows = ((plugin.table, plugin.kind, plugin.origin, plugin.entry.value) for plugin in plugins)
     return new_table("table", "kind", "from", "entry point", rows=rows)
 
 
 def images_table(images: Sequence[Image], defaults: Sequence[Image | None]) -> Table:
     """A `*` marks what is taken if none is named."""
     rows = (
-        ("*" if one in defaults else "", one.name, one.version, one.release, one.built_utc,
-         one.sha256)
-        for one in images
+        ("*" if image in defaults else "", image.name, image.version, image.release,
+         image.built_utc, image.sha256)
+        for image in images
     )  # fmt: skip
     return new_table("", "image", "version", "release", "built", "sha256", rows=rows)
 
@@ -352,34 +352,34 @@ def timings_table(parts: Sequence[PartTime]) -> Table:
 ANSWER_MARKS = {"caught": "✓", "missed": "✗", "not possible here": "–"}
 
 
-def certificate_table(found: Certificate) -> Table:
+def certificate_table(certificate: Certificate) -> Table:
     """`calibrate`: what was put in, what nodrop said, and whether that is true."""
     rows = (
         (known.name, known.put_in, "; ".join(filter(None, (known.seen, known.why))),
          f"{ANSWER_MARKS[known.answer]} {known.answer}", f"{known.took_s:.1f}")
-        for known in found.known_answers
+        for known in certificate.known_answers
     )  # fmt: skip
     return new_table("case", "put in", "said", "", "s", rows=rows)
 
 
-def certificate_words(found: Certificate) -> Iterator[str]:
+def certificate_words(certificate: Certificate) -> Iterator[str]:
     """The figures below the table."""
-    missed, impossible = found.named("missed"), found.named("not possible here")
-    tried = len(found.known_answers) - len(impossible)
+    missed, impossible = certificate.named("missed"), certificate.named("not possible here")
+    tried = len(certificate.known_answers) - len(impossible)
     never = f", {len(impossible)} not possible here" if impossible else ""
-    yield f"{found.key.setup}: {tried - len(missed)} of {tried} known answers caught{never}"
-    for known in found.known_answers:
+    yield f"{certificate.key.setup}: {tried - len(missed)} of {tried} known answers caught{never}"
+    for known in certificate.known_answers:
         if known.run_directory:
             yield f"the run of {known.name}: {known.run_directory}"
-    if loss := found.smallest_loss:
+    if loss := certificate.smallest_loss:
         yield f"smallest loss named to the packet: {loss.packets:,} of {loss.of_packets:,}"
-    if found.pace:
-        yield pace_words(found.pace)
-    if found.spread and (loss_ratio := found.spread.loss_ratio):
-        runs, (low, high) = found.spread.runs, map(percent, loss_ratio)
+    if certificate.pace:
+        yield pace_words(certificate.pace)
+    if certificate.spread and (loss_ratio := certificate.spread.loss_ratio):
+        runs, (low, high) = certificate.spread.runs, map(percent, loss_ratio)
         yield f"spread of one loss between {runs} runs of the same thing: {low} to {high}"
-    if found.clocks:
-        bound_us = max(clock.bound_ns for clock in found.clocks) / 1000
+    if certificate.clocks:
+        bound_us = max(clock.bound_ns for clock in certificate.clocks) / 1000
         yield f"clocks of the lab's hosts: their offset is known to within {bound_us:.1f} µs"
 
 
@@ -498,13 +498,13 @@ def _interval(loss: Summary | None) -> str:
     return f"{percent(loss.interval.low)} to {percent(loss.interval.high)}"
 
 
-def _detections(found: Summary | None) -> str:
+def _detections(summary: Summary | None) -> str:
     """`31.67 % [28.33 to 36.67 %]`: the median, with its interval or the range of the runs."""
-    if found is None:
+    if summary is None:
         return "not known"
-    ends = found.interval or found
+    ends = summary.interval or summary
     between = f" ({percent(ends.low)} to {percent(ends.high)})" if ends.low < ends.high else ""
-    return f"{percent(found.median)}{between}"
+    return f"{percent(summary.median)}{between}"
 
 
 def _plain(value: object) -> str:

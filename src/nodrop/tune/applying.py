@@ -107,7 +107,7 @@ class State:
         return json.dumps(
             {
                 "space": self.space,
-                "ports": {name: list(one) for name, one in self.ports.items()},
+                "ports": {name: list(port) for name, port in self.ports.items()},
                 "before": _listed(self.before),
                 **({} if self.left is None else {"left": _listed(self.left)}),
             }
@@ -119,7 +119,7 @@ class State:
         ports = member(said, "ports", dict)
         return cls(
             space=member(said, "space", int),
-            ports={str(name): _port(str(name), one) for name, one in ports.items()},
+            ports={str(name): _port(str(name), port) for name, port in ports.items()},
             before=_parsed(member(said, "before", list)),
             left=_parsed(said["left"]) if "left" in said else None,
         )
@@ -185,9 +185,9 @@ def _step(device: Device, knob: Knob, value: str, port: str) -> KnobStep:
     if not pieces:
         where = f"{port} ({driver})" if port else "this host"
         raise BadInput(f"{knob.id}={value}: {where} has none that can be set ({knob.title})")
-    if strange := [one for one in pieces if not may_be_set(one)]:
+    if strange := [piece for piece in pieces if not may_be_set(piece)]:
         raise BadInput(f"{knob.id}={value}: nodrop could not put {strange[0]} back after a kill")
-    raws = [device.read(one) or "" for one in pieces]
+    raws = [device.read(piece) or "" for piece in pieces]
     try:
         then = knob.shown(knob.edit(raw, value) for raw in raws)
     except ValueError as error:
@@ -207,7 +207,7 @@ def values(device: Device, port: str, knobs: Sequence[Knob] = KNOBS) -> Iterator
     """Every knob of a port that is there (of the host: port ""), and its value now."""
     for knob in knobs:
         if knob.of_host == (port == HOST) and (pieces := knob.pieces(device, port)):
-            yield knob, knob.shown(device.read(one) or "" for one in pieces)
+            yield knob, knob.shown(device.read(piece) or "" for piece in pieces)
 
 
 # --- apply ----------------------------------------------------------------------------------------
@@ -216,9 +216,9 @@ def values(device: Device, port: str, knobs: Sequence[Knob] = KNOBS) -> Iterator
 def snapshot(device: Device, steps: Sequence[KnobStep]) -> States:
     """All of each port, and the host's pieces that are to change."""
     ports = dict.fromkeys(step.port for step in steps if step.port)
-    pieces = [one for port in ports for one in device.pieces(port)]
-    pieces += [one for step in steps if not step.port for one in step.pieces]
-    pairs = ((one, device.read(one)) for one in pieces)
+    pieces = [piece for port in ports for piece in device.pieces(port)]
+    pieces += [piece for step in steps if not step.port for piece in step.pieces]
+    pairs = ((piece, device.read(piece)) for piece in pieces)
     return {one: raw for one, raw in pairs if raw is not None}
 
 
@@ -232,7 +232,7 @@ def apply(device: Device, steps: Sequence[KnobStep]) -> Applied:
     for step in steps:
         _write(device, step)
     for step in steps:
-        raws = [raw for one in step.pieces if (raw := device.read(one)) is not None]
+        raws = [raw for piece in step.pieces if (raw := device.read(piece)) is not None]
         applied.done.append(Done(step=step, found=step.knob.shown(raws)))
     applied.along = list(_along(before, snapshot(device, steps), steps))
     for port, first in flapped.items():
@@ -426,7 +426,7 @@ def _under(state: State, names: Mapping[str, str], space: int) -> State:
 
     return State(
         space=space,
-        ports={names[name]: one for name, one in state.ports.items() if name in names},
+        ports={names[name]: port for name, port in state.ports.items() if name in names},
         before=there(state.before),
         left=None if state.left is None else there(state.left),
     )

@@ -51,7 +51,7 @@ class Knob:
     def pieces(self, device: Device, port: str) -> list[Piece]:
         if self.of_host:
             return list(device.host_pieces(self.at))
-        return [one for one in device.pieces(port) if self.has(one)]
+        return [piece for piece in device.pieces(port) if self.has(piece)]
 
     def has(self, piece: Piece) -> bool:
         if piece.port == HOST:
@@ -75,7 +75,7 @@ PORTS = Path("/sys/class/net")
 def some_port() -> str:
     """A port to name in a command: the first that is up (the loopback says `unknown`)."""
     states = sorted(Path("/sys/class/net").glob("*/operstate"))
-    return next((one.parent.name for one in states if one.read_text() == "up\n"), "NAME")
+    return next((state.parent.name for state in states if state.read_text() == "up\n"), "NAME")
 
 
 # --- namespaces -----------------------------------------------------------------------------------
@@ -170,9 +170,9 @@ def session_ports(
     if not addresses:
         return frozenset()
     found: set[str] = set()
-    for one in json.loads(addresses_of() or "[]"):
-        name = one["ifname"]
-        if not {each.get("local") for each in one.get("addr_info", [])} & addresses:
+    for load in json.loads(addresses_of() or "[]"):
+        name = load["ifname"]
+        if not {each.get("local") for each in load.get("addr_info", [])} & addresses:
             continue
         found |= {name, *_below(root / "sys/class/net" / name)}
     return frozenset(found)

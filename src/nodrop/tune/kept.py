@@ -58,7 +58,7 @@ def tunings(*, killed: bool = False) -> Tunings:
     """`killed`: also one that did not get to its end."""
     found = journals(tuned_folder())
     if killed:
-        found += [one for one in journals() if one.label == UNDER_WAY]
+        found += [journal for journal in journals() if journal.label == UNDER_WAY]
     # The earlier of two is there only if a second apply was killed just when it had ended.
     found.sort(key=lambda one: one.path.stat().st_mtime_ns, reverse=True)
     whole, unreadable = [], []
@@ -77,7 +77,7 @@ def tunings(*, killed: bool = False) -> Tunings:
 def _read(journal: DiskJournal) -> Tuning | None:
     with suppress(FileNotFoundError):
         changes = journal.changes()
-        found = [one for one in changes if one.action == UndoAction.RESTORE_SETTINGS]
+        found = [change for change in changes if change.action == UndoAction.RESTORE_SETTINGS]
         if not found:  # it went with the last boot, or nothing was written yet
             journal.remove()
             return None

@@ -88,12 +88,12 @@ class _Load:
     @property
     def bad(self) -> list[_GivenTrial]:
         """Runs that lost packets or failed."""
-        return [one for one in self.runs.values() if one.loss_ratio is None or one.loss_ratio > 0]
+        return [run for run in self.runs.values() if run.loss_ratio is None or run.loss_ratio > 0]
 
     @property
     def pps(self) -> float | None:
         """Mean of the trials whose rate is known."""
-        known = [one.pps for one in self.runs.values() if one.pps is not None]
+        known = [run.pps for run in self.runs.values() if run.pps is not None]
         return sum(known) / len(known) if known else None
 
 
@@ -243,7 +243,7 @@ class CellsSoFar:
             too_much = ", ".join(filter(None, (too_much, lost)))
             worst = max(bad.bad, key=lambda one: one.loss_ratio or 0.0)
             breaks = breaks_words(worst.limited_by, _place(worst.place), "The SUT")[0]
-        shown = top is not None and all(one.sustained for one in top.runs.values())
+        shown = top is not None and all(run.sustained for run in top.runs.values())
         return SoFar(
             cell=self._cell(key),
             carried=carried if shown else "",

@@ -76,7 +76,7 @@ class Pods(Workers):
         if not made:
             return f"dask's operator makes nothing of DaskCluster {self._made.name}: does it run?"
         whys = [(_part(one), self._line(_why_no_pod(one))) for one in made]
-        whys += [(_part(one), self._line(_why_not_ready(one))) for one in pods]
+        whys += [(_part(pod), self._line(_why_not_ready(pod))) for pod in pods]
         return ", ".join(
             f"{f'{count} {part}s' if count > 1 else part} {why}"
             for (part, why), count in sorted(Counter(whys).items())

@@ -544,16 +544,16 @@ class Pairs:
         self._writer.update_manifest({**first, "fleet": fleet})
 
 
-def _same_lab(name: str, one: Member, earlier: Mapping[str, Json]) -> Json:
+def _same_lab(name: str, member: Member, earlier: Mapping[str, Json]) -> Json:
     """The manifest entry of the pair from before, with its lab file. BadInput if the lab file has
     changed."""
     found = earlier.get(name, {})
-    if found and found.get("lab_file") != one.job.lab.text:
+    if found and found.get("lab_file") != member.job.lab.text:
         raise BadInput(
-            f"{one.job.lab.path}: changed since this run was started",
+            f"{member.job.lab.path}: changed since this run was started",
             hint="resume with the same lab file, or give the pair another name",
         )
-    return {**found, "lab_file": one.job.lab.text}
+    return {**found, "lab_file": member.job.lab.text}
 
 
 def _key(asked: TrialInput) -> tuple[str, int]:

@@ -116,7 +116,7 @@ class SlurmJobs(Started):
     )
 
     def why_none(self) -> str:
-        jobs = [str(one.job_id) for one in self.cluster.workers.values() if one.job_id]
+        jobs = [str(worker.job_id) for worker in self.cluster.workers.values() if worker.job_id]
         form = ("--noheader", "--states", "all", "--format", "job %i is %T (%r)")
         try:
             said = subprocess.run(
@@ -194,8 +194,8 @@ def _by_slurm(make: Callable[..., Any], file: FleetFile, stack: ExitStack) -> St
             cluster.worker_spec.update(cluster.new_worker_spec())
         cluster.sync(_all_started, cluster)
     except BaseException:
-        for one in cluster.workers.values():  # else dask finds that they still run, and waits
-            one.status = importlib.import_module("distributed").core.Status.failed
+        for worker in cluster.workers.values():  # else dask finds that they still run, and waits
+            worker.status = importlib.import_module("distributed").core.Status.failed
         cluster.close()
         raise
     return SlurmJobs(stack.enter_context(cluster))
@@ -383,9 +383,9 @@ def leave(job: Job) -> Left:
 def undo_dead() -> Sequence[str]:
     """A worker that was killed here cannot put back what it changed, and its user is elsewhere."""
     with _WORKER.held:
-        found = undo_abandoned()
+        reports = undo_abandoned()
         sweep()
-    return [f"undone after a dead run: {words}" for one in found for words in one.failed]
+    return [f"undone after a dead run: {words}" for report in reports for words in report.failed]
 
 
 def will_end() -> None:

@@ -404,9 +404,9 @@ def _skipped_table(skipped: Sequence[Mapping[str, Any]]) -> Table:
 
 def _figures(story: Story) -> Iterator[Figure]:
     for number, found in enumerate(published(story), 1):
-        for one in found.charts:
-            name = f"{one.name}-{number}" if number > 1 else one.name
-            yield Figure(name=name, chart=one.drawing, table=one.table)
+        for chart in found.charts:
+            name = f"{chart.name}-{number}" if number > 1 else chart.name
+            yield Figure(name=name, chart=chart.drawing, table=chart.table)
 
 
 def _page(story: Story) -> Markup:

@@ -194,7 +194,7 @@ def _judged(
     setup: str,
     places: Sequence[SetupLevel],
     there: float,
-    found: Comparison | None,
+    comparison: Comparison | None,
     advice: Advice | None,
 ) -> tuple[OrderingJudgement, str]:
     if setup == BASE_KIND:
@@ -203,10 +203,10 @@ def _judged(
         return OrderingJudgement.UNJUDGED, f"2016 timed {published.another_program}"
     if any(place.emulated for place in places):
         return OrderingJudgement.UNJUDGED, EMULATED
-    if found is None:
+    if comparison is None:
         return OrderingJudgement.UNMEASURED, ""
     within = f"within {RELATIVE_MARGIN * 100:.0f} % of bare"
-    match found.answer:
+    match comparison.answer:
         case Relation.CANNOT_TELL:
             return OrderingJudgement.UNSURE, more_runs_words(advice) if advice else ""
         case Relation.SAME if abs(there) <= RELATIVE_MARGIN:
@@ -214,9 +214,9 @@ def _judged(
         case Relation.SAME:
             return OrderingJudgement.FAILS, f"{within} here"
         case Relation.DIFFERENT:
-            more = "more here" if found.shift > 0 else "less here"
+            more = "more here" if comparison.shift > 0 else "less here"
             return (
-                OrderingJudgement.HOLDS if found.shift * there > 0 else OrderingJudgement.FAILS
+                OrderingJudgement.HOLDS if comparison.shift * there > 0 else OrderingJudgement.FAILS
             ), more
 
 
@@ -239,11 +239,11 @@ def studies_table(figures: Sequence[StudyFigure]) -> Table:
     return table_of("study-2016", "The study of 2016 beside this run", FIELDS, rows)
 
 
-def here_words(found: Summary | None) -> str:
+def here_words(summary: Summary | None) -> str:
     """The median with its interval, or with the range of the runs if there are too few."""
-    if found is None:
+    if summary is None:
         return numbers.NOT_MEASURED
-    return numbers.with_spread(found, "{:.2f}".format)
+    return numbers.with_spread(summary, "{:.2f}".format)
 
 
 OPENINGS = (

@@ -98,12 +98,12 @@ def _second_port(
     models: Sequence[ThreadModelRun],
 ) -> Iterator[tuple[ThreadModelRun, ThreadModelRun]]:
     """(one port, two), with as many threads on each, under one load."""
-    for one in models:
+    for model in models:
         for two in models:
-            alike = (one.runmode, one.load, one.rest) == (two.runmode, two.load, two.rest)
-            each = two.capture_threads == 2 * one.capture_threads
-            if alike and each and (one.ports, two.ports) == (1, 2):
-                yield one, two
+            alike = (model.runmode, model.load, model.rest) == (two.runmode, two.load, two.rest)
+            each = two.capture_threads == 2 * model.capture_threads
+            if alike and each and (model.ports, two.ports) == (1, 2):
+                yield model, two
 
 
 def _gains(

@@ -400,8 +400,8 @@ class UntilTold:
 
     def beforehand(self) -> Sequence[TrialInput]:
         first = self._looks[0] if self._looks else None
-        found = self._blocks.beforehand()
-        return found if first is None else found[: self._cells * first]
+        inputs = self._blocks.beforehand()
+        return inputs if first is None else inputs[: self._cells * first]
 
     def _due(self, done: Sequence[TrialRecord]) -> int | None:
         """The look that the last record made due."""

@@ -98,7 +98,7 @@ def programs(each: Each) -> Sequence[HostProcess]:
 
 def servants(each: Each) -> Sequence[HostProcess]:
     """Servants of all instances, each once: one daemon serves every container."""
-    return tuple(dict.fromkeys(found for one in each for found in one.process.servants()))
+    return tuple(dict.fromkeys(servant for one in each for servant in one.process.servants()))
 
 
 def proof(each: Each) -> Proof | None:

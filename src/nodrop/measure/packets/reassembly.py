@@ -368,7 +368,7 @@ def cut(
         least = most = said
     else:
         return []  # not known
-    found = Account(
+    account = Account(
         into="decoded",
         kind=Class.SHORTENED,
         name=CUT,
@@ -378,11 +378,13 @@ def cut(
         knob=_cut_knob(room, at_tap, longest_bytes),
     )
     if not most:
-        return [replace(found, bytes=0, evidence="", knob="")]
+        return [replace(account, bytes=0, evidence="", knob="")]
     if excess is None:
-        return [found]
+        return [account]
     low, high = bytes_of_some(excess, least)[0], bytes_of_some(excess, most)[1]
-    return [replace(found, bytes=low) if low == high else replace(found, bytes_between=(low, high))]
+    return [
+        replace(account, bytes=low) if low == high else replace(account, bytes_between=(low, high))
+    ]
 
 
 def _cut_knob(room: Room | None, at_tap: AtTap | None, longest_bytes: int | None) -> str:

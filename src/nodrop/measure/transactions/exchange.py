@@ -92,7 +92,7 @@ class TransactionsWorld(StandingWorld):
             rx = instances.capture_port(self.places.envs[0])
             stack.enter_context(addressed(self.places.link.tx, rx))
             self._has_addresses = True
-            if any(one.lies_outside for one in self._answering()):
+            if any(sut.lies_outside for sut in self._answering()):
                 here = LocalHost(
                     name="this host", node=find_node_binary(), label=self._journal.label
                 )
@@ -112,7 +112,7 @@ class TransactionsWorld(StandingWorld):
     def _read_before(self, sampler: Sampler) -> None:
         self._sampler = sampler
         roots, servants = instances.roots(self.each), instances.servants(self.each)
-        senders = [one for one in self._offerer.processes if one.host.here]
+        senders = [process for process in self._offerer.processes if process.host.here]
         self._cpus = allowed_cpus(roots), allowed_cpus(senders)
         self._throttling, self._servants = Throttling(roots), Servants(servants)
         ours = (*roots, *senders, *servants)
@@ -168,8 +168,8 @@ class TransactionsWorld(StandingWorld):
         used, answers = seen.resources, seen.answers
         assert seen.offered is not None and answers is not None
         answering = self._answering()
-        messages = [one.messages for one in answering]
-        known = [one for one in messages if one is not None]
+        messages = [sut.messages for sut in answering]
+        known = [message for message in messages if message is not None]
         # A cold place counted the load that warmed it up, too.
         whole = len(known) == len(messages) and not seen.facts.get("warm_up")
         answers.messages = together(known) if whole else None
@@ -187,7 +187,7 @@ class TransactionsWorld(StandingWorld):
         before = [row for row in rows_of_processes(path) if row["mono_ns"] <= self._span_ns[0]]
         if before:
             processes = before[-1]["processes"]
-            answers.rss_before_bytes = sum(one["rss_bytes"] for one in processes)
+            answers.rss_before_bytes = sum(process["rss_bytes"] for process in processes)
 
     def _warm_up_cold(self) -> Json:
         work = self.trial.folder.path

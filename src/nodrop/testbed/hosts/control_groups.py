@@ -109,10 +109,10 @@ def own_quotas(root: Path = Path("/"), process: str = "self") -> tuple[Quota, ..
     """CPU quotas that hold for a process, this one if none is named: its group's own, and that of
     each group above."""
     try:
-        found = [_quota(name, group) for name, group in groups_of("cpu", root, process)]
+        quotas = [_quota(name, group) for name, group in groups_of("cpu", root, process)]
     except OSError:  # no /proc, or not ours to read: then it is not known
         return ()
-    return tuple(filter(None, found))
+    return tuple(filter(None, quotas))
 
 
 def _said(stat: Path) -> tuple[dict[str, int], int | None]:
@@ -358,8 +358,8 @@ class SocketSums:
 
 def copies(sockets: Sequence[CaptureSocket]) -> int:
     """Times that a program has each packet: fanout groups, and sockets that stand alone."""
-    lone = sum(one["fanout"] is None for one in sockets)
-    return lone + len({one["fanout"]["id"] for one in sockets if one["fanout"]})
+    lone = sum(socket["fanout"] is None for socket in sockets)
+    return lone + len({socket["fanout"]["id"] for socket in sockets if socket["fanout"]})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -211,18 +211,18 @@ def own_tai() -> TaiAnswer | None:
     }
 
 
-def closer(found: ClockFix, theirs: TaiAnswer | None, ours: TaiAnswer | None) -> ClockFix:
+def closer(fix: ClockFix, theirs: TaiAnswer | None, ours: TaiAnswer | None) -> ClockFix:
     """The fix by TAI if it is closer than the round trip and the two agree. Otherwise a clock that
     falsely says that it is kept would be believed."""
     if theirs is None or ours is None:
-        return found
+        return fix
     offset_ns = theirs["ahead_ns"] - ours["ahead_ns"]
     bound_ns = theirs["max_error_ns"] + ours["max_error_ns"]
-    moves_ns = offset_ns - found.offset_ns
-    if bound_ns >= found.bound_ns or abs(moves_ns) > found.bound_ns + bound_ns:
-        return found
-    real_ns = found.real_offset_ns - moves_ns
-    return replace(found, offset_ns=offset_ns, bound_ns=bound_ns, real_offset_ns=real_ns, by="TAI")
+    moves_ns = offset_ns - fix.offset_ns
+    if bound_ns >= fix.bound_ns or abs(moves_ns) > fix.bound_ns + bound_ns:
+        return fix
+    real_ns = fix.real_offset_ns - moves_ns
+    return replace(fix, offset_ns=offset_ns, bound_ns=bound_ns, real_offset_ns=real_ns, by="TAI")
 
 
 HELLO_TIMEOUT_S = 10.0

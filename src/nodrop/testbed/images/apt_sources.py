@@ -54,14 +54,14 @@ def find_mirrors(codename: str, sources: Iterable[AptSource]) -> Mirrors:
 
 def host_sources(apt: Path = APT) -> list[AptSource]:
     """/etc/apt/sources.list and sources.list.d, in both formats of sources.list(5)."""
-    found: list[AptSource] = []
+    sources: list[AptSource] = []
     parts = apt / "sources.list.d"
     for path in [apt / "sources.list", *sorted(parts.glob("*.list"))]:
         if path.is_file():
-            found += one_line_sources(path.read_text(errors="replace"))
+            sources += one_line_sources(path.read_text(errors="replace"))
     for path in sorted(parts.glob("*.sources")):
-        found += deb822_sources(path.read_text(errors="replace"))
-    return found
+        sources += deb822_sources(path.read_text(errors="replace"))
+    return sources
 
 
 def one_line_sources(text: str) -> Iterator[AptSource]:

@@ -140,8 +140,8 @@ class Overhearing:
     """Listens at all ports of both hosts, one job a host. To be entered before a frame leaves, and
     ended after the last has come."""
 
-    def __init__(self, one: CableEnd, other: CableEnd) -> None:
-        self._pairs = ((one, other), (other, one))
+    def __init__(self, end: CableEnd, other: CableEnd) -> None:
+        self._pairs = ((end, other), (other, end))
         self._jobs: list[OverhearJob] = []
         self._heard: list[OverhearResult] = []
 
@@ -359,7 +359,7 @@ def prove(sender: CableEnd, receiver: CableEnd, rng: random.Random) -> Checked:
             seen.append(f"none came to another port that is up ({overhearing.words()})")
     _rate(ways, facts, seen, problems)
     return Checked(
-        what="cable", seen=seen, problems=[f"cable: {one}" for one in problems], facts=facts
+        what="cable", seen=seen, problems=[f"cable: {problem}" for problem in problems], facts=facts
     )
 
 
@@ -447,7 +447,7 @@ def _none(tx: CableEnd, rx: CableEnd) -> str:
 
 
 def leads_to(elsewhere: Sequence[StrayPlace]) -> str:
-    return f"the cable leads to {', '.join(one.name for one in elsewhere)}"
+    return f"the cable leads to {', '.join(place.name for place in elsewhere)}"
 
 
 def _rate(ways: Ways, facts: Mapping[str, Json], seen: list[str], problems: list[str]) -> None:

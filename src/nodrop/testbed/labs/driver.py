@@ -129,7 +129,7 @@ def pci_address(port: LabPort) -> str | None:
     namespace."""
     ports = port.host.probe("sensor", ports=[port.name])["sensor"]["ports"]
     places = [one["bus"] or "" for one in ports if one["name"] == port.name]
-    return next((one for one in places if PCI_ADDRESS.fullmatch(one)), None)
+    return next((place for place in places if PCI_ADDRESS.fullmatch(place)), None)
 
 
 if __name__ == "__main__":  # of `nodrop undo` (hosts/reversal.py), and in a port's own namespace

@@ -221,11 +221,11 @@ def _host(look: FarLook) -> None:
         )
 
 
-def clock_words(found: ClockFix) -> str:
+def clock_words(fix: ClockFix) -> str:
     """The wall clock's offset, which people can mend; the monotonic one is the time of a boot."""
-    way = "ahead of" if found.real_offset_ns >= 0 else "behind"
-    off_ms, bound_ms = abs(found.real_offset_ns) / NS_PER_MS, found.bound_ns / NS_PER_MS
-    by = ", by TAI" if found.by == "TAI" else ""
+    way = "ahead of" if fix.real_offset_ns >= 0 else "behind"
+    off_ms, bound_ms = abs(fix.real_offset_ns) / NS_PER_MS, fix.bound_ns / NS_PER_MS
+    by = ", by TAI" if fix.by == "TAI" else ""
     return f"its clock is {off_ms:.3f} ms {way} ours (± {bound_ms:.3f} ms{by})"
 
 
@@ -321,7 +321,7 @@ def _above(look: PortLook, found: Mapping[str, Any]) -> None:
 
 def _listeners(look: PortLook, sockets: Sequence[SensorSocket]) -> None:
     """A problem if others take the port's frames: they have CPU time of the host for it."""
-    if users := sorted({str(one["uid"]) for one in sockets if one["protocol"]}):
+    if users := sorted({str(socket["uid"]) for socket in sockets if socket["protocol"]}):
         look.problem(
             f"a program of user {', '.join(users)} listens on {look.port} (a packet socket); end "
             "it (`ss -0pl` shows it)"
@@ -359,7 +359,7 @@ def _offloads(look: PortLook, features: Mapping[str, PortFeature]) -> None:
 
 def offloads_on(features: Mapping[str, PortFeature]) -> list[str]:
     """Offloads that are on; fixed ones cannot be turned off and are left out."""
-    on = [name for name, one in features.items() if one["on"] and not one["fixed"]]
+    on = [name for name, feature in features.items() if feature["on"] and not feature["fixed"]]
     return [knob for knob, name in OFFLOADS.items() if any(re.fullmatch(name, one) for one in on)]
 
 

@@ -232,7 +232,7 @@ def _of_queues(port: str) -> Iterator[str]:
     for queue in sorted((folder / "queues").glob("*")):
         yield from (f"queues/{queue.name}/{name}" for name in QUEUE_FILES)
     lines = [*folder.glob("device/msi_irqs/*")] or [*folder.glob("device/../msi_irqs/*")]
-    for number in sorted({int(one.name) for one in lines}):
+    for number in sorted({int(line.name) for line in lines}):
         yield f"irq/{number}/smp_affinity"
 
 

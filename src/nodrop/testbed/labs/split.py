@@ -143,7 +143,7 @@ def branches(
             )
             for i, name in enumerate(names)
         ]
-        nics = [LabPort(host=looking.enter_context(one), name=link.rx.name) for one in hosts]
+        nics = [LabPort(host=looking.enter_context(host), name=link.rx.name) for host in hosts]
         yield hands, nics
 
 

@@ -428,11 +428,11 @@ class SshLab(Lab):
             words = "program ssh is missing here; install the package openssh-client"
             return [Checked(what="this machine", problems=(words,))]
         label = f"check-{new_label()}"
-        found = [
+        ends = [
             FarEnd(role=role, host=self._host_of(role, end, label), ports=end.at_cables)
             for role, end in self._ends
         ]
-        return [*check_ends(found, proof), *self._storage_looked()]
+        return [*check_ends(ends, proof), *self._storage_looked()]
 
     def _storage_looked(self) -> Iterator[Checked]:
         if (storage := self.storage()) is None:

@@ -221,8 +221,8 @@ def _make(path: Path, node: Path, made: Path, argv: Sequence[str]) -> Mapping[st
 def _as_settings(said: str) -> str:
     """The options of the node by their names in the experiment."""
 
-    def setting(found: re.Match[str]) -> str:
-        key, value = found[1].replace("-", "_"), found[2]
+    def setting(match: re.Match[str]) -> str:
+        key, value = match[1].replace("-", "_"), match[2]
         return f"--set load.{key}={f'[{value}]' if key == 'skip_link_types' else value}"
 
     return re.sub(r"--(skip-link-types|cut|longest-gap-s) (\S+)", setting, said)

@@ -209,8 +209,8 @@ def _parts(options: ReplayOptions) -> tuple[TraceFacts, ...]:
         return ()
     shared = {key: getattr(options, key) for key in PREPARING}
     return tuple(
-        facts_of(check(ReplayOptions, {"trace": one, **shared}, table="load", base=Path()))
-        for one in options.traces
+        facts_of(check(ReplayOptions, {"trace": trace, **shared}, table="load", base=Path()))
+        for trace in options.traces
     )
 
 
@@ -374,7 +374,7 @@ def _captured(options: ReplayOptions) -> Captured | None:
 
 def words_of(facts: TraceFacts) -> Json:
     """Words for the manifest."""
-    each = [_changes_of(one) for one in facts.parts]
+    each = [_changes_of(part) for part in facts.parts]
     ports: Json = {"ports": each} if each else {}
     if facts.withheld:
         ports["withheld_packets"] = len(facts.withheld)

@@ -318,13 +318,13 @@ class BareProcess(LocalView):
     def proof(self) -> Proof | None:
         """Paths as it sees them: the kernel names ours, through the folder that is its root, which
         each of several instances has to itself."""
-        found = super().proof()
-        return found and replace(
-            found,
-            exe=found.exe.removeprefix(self._root_seen),
+        proof = super().proof()
+        return proof and replace(
+            proof,
+            exe=proof.exe.removeprefix(self._root_seen),
             libraries={
                 path.removeprefix(self._root_seen): sha256
-                for path, sha256 in found.libraries.items()
+                for path, sha256 in proof.libraries.items()
             },
         )
 

@@ -299,7 +299,7 @@ def _listener(url: str | None, program: str, processes: Mapping[str, ProcessEntr
         pid = listener_of(stream)
     if pid > 1:
         return pid
-    daemons = [int(pid) for pid, one in processes.items() if one["name"] == program]
+    daemons = [int(pid) for pid, process in processes.items() if process["name"] == program]
     return daemons[0] if len(daemons) == 1 else None
 
 

@@ -120,7 +120,7 @@ class ReferenceMme(Mme):
         spec |= self._usims()
         with ExitStack() as stack:
             stubs = [*self._stubs(env, stack)] if asked.core == "stubs" else []
-            behind = dict(zip(STUBS, (one.ready["listen"] for one in stubs), strict=False))
+            behind = dict(zip(STUBS, (stub.ready["listen"] for stub in stubs), strict=False))
             job: ReferenceMmeJob = env.job(spec | behind)
             stack.callback(job.close)
             running = RunningReferenceMme(job, launched_mono_ns, env, stubs)
@@ -167,7 +167,7 @@ class RunningReferenceMme:
         stubs: Sequence[StubJob],
     ) -> None:
         process = JobWithStubs(env.near, env.host, job, launched_mono_ns)
-        process.stubs = [HostProcess(env.near, one.pid) for one in stubs]
+        process.stubs = [HostProcess(env.near, stub.pid) for stub in stubs]
         self.process: Process = process
         self.close: Callable[[], None] = job.close
         self._stubs = dict(zip(STUBS, stubs, strict=False))

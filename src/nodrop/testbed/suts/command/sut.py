@@ -254,7 +254,7 @@ class RunningCommand(SinceMark):
 
     def _listens(self, seen: SocketLook, wanted: int) -> bool:
         """libpcap binds after its ring is there, others before: a socket counts with its ring."""
-        counted = [one for one in seen.sockets if one["counted"] is not None]
+        counted = [socket for socket in seen.sockets if socket["counted"] is not None]
         if not counted or not self._program.ready.ring:
             return len(seen.sockets) >= wanted
         return sum(one["ring"] is not None for one in counted) >= wanted
@@ -527,7 +527,9 @@ class RunningCommand(SinceMark):
         found = replace(found, sources={**found.sources, "at_rest": self._rest_by})
         threads = set(() if self.sockets.seen is None else self.sockets.seen.threads)
         mine = [
-            one for one in threads if self._sut.role(one) in (ThreadRole.RECEIVE, ThreadRole.WORKER)
+            thread
+            for thread in threads
+            if self._sut.role(thread) in (ThreadRole.RECEIVE, ThreadRole.WORKER)
         ]
         if len(mine) != 1 or self.sockets.seen is None or len(self.sockets.seen.sockets) != 1:
             return found
@@ -565,10 +567,10 @@ def discard(work: Path, patterns: Sequence[str]) -> None:
     for pattern in patterns:
         *folders, name = pattern.split("/")
         with suppress(OSError):
-            found = Folder(work, tuple(folders))
-            for one in fnmatch.filter(found.names(), name):
-                if found.is_file(one):
-                    found.remove(one)
+            folder = Folder(work, tuple(folders))
+            for one in fnmatch.filter(folder.names(), name):
+                if folder.is_file(one):
+                    folder.remove(one)
 
 
 def _referee(name: str, said: Mapping[str, int], seen: SocketLook | None) -> list[str]:
@@ -585,18 +587,20 @@ def _referee(name: str, said: Mapping[str, int], seen: SocketLook | None) -> lis
 
 
 def _identity(seen: SocketLook) -> tuple[object, ...]:
-    return tuple(sorted((one["inode"], one["ring"] is not None) for one in seen.sockets))
+    return tuple(sorted((socket["inode"], socket["ring"] is not None) for socket in seen.sockets))
 
 
 def _rings(seen: SocketLook) -> list[Json]:
-    return [{**one["ring"], "fanout": one["fanout"]} for one in seen.sockets if one["ring"]]
+    return [
+        {**socket["ring"], "fanout": socket["fanout"]} for socket in seen.sockets if socket["ring"]
+    ]
 
 
 def _holds(seen: SocketLook) -> int | None:
     """The most that all rings hold."""
     total = 0
-    for one in seen.sockets:
-        ring = one["ring"]
+    for socket in seen.sockets:
+        ring = socket["ring"]
         if ring is None:
             return None
         bytes_ = ring["block_bytes"] * ring["blocks"]

@@ -179,7 +179,7 @@ def render(
     for path, value in options.overrides.items():
         _put(document, path, value)
     captures = document["af-packet"]
-    tables = isinstance(captures, list) and all(isinstance(one, dict) for one in captures)
+    tables = isinstance(captures, list) and all(isinstance(capture, dict) for capture in captures)
     if not tables or not captures:
         raise BadInput("sut.overrides.af-packet: must stay a list of tables, one per interface")
     return document
@@ -378,7 +378,7 @@ def _user_capture(options: SuricataOptions, base: Yaml) -> Yaml:
 def inline_words(base: Yaml) -> str:
     """Empty if no entry of a user's af-packet list forwards packets."""
     entries = [one for one in _list(base, "af-packet") if isinstance(one, Mapping)]
-    modes = [mode for one in entries if (mode := str(one.get("copy-mode", "none"))) in INLINE]
+    modes = [mode for entry in entries if (mode := str(entry.get("copy-mode", "none"))) in INLINE]
     if not modes:
         return ""
     return (

@@ -328,7 +328,7 @@ def ran(
             if image and isinstance(content, Path):
                 shown[content.absolute()] = f"{seen}/{name}:ro"
         program = "suricata" if image else str(bits.path)
-        given = [one.replace(WORK, seen) for one in options]
+        given = [option.replace(WORK, seen) for option in options]
         argv = (program, "-c", f"{seen}/{CONFIG}", "-l", seen, *given)
         stdout, stderr = Path(folder) / "stdout", Path(folder) / "stderr"
         try:

@@ -354,7 +354,10 @@ class Suricata(Sut):
     def offline(self, bits: Bits | None, trace: Path) -> FoundDetections:
         if bits is None:
             raise LabProblem("no Suricata to read the trace with")
-        others, rules = self._beside(bits), {one.name: plain_rules(one.path) for one in self._rules}
+        others, rules = (
+            self._beside(bits),
+            {rule.name: plain_rules(rule.path) for rule in self._rules},
+        )
         files = {**others, **rules, TRACE: trace}
         how = ("-r", f"{WORK}/{TRACE}", "--runmode", self._offline_runmode())
         seen = SuricataPlaces(
@@ -530,7 +533,7 @@ class Suricata(Sut):
             (rules.said, read_file(plain_rules(rules.path), most_bytes=RULES_BYTES))
             for rules in self._rules
         )
-        return [one for said, content in contents for one in log.not_utf8(said, content)]
+        return [rule for said, content in contents for rule in log.not_utf8(said, content)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
