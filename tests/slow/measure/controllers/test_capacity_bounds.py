@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
 from nodrop.capacity.answering import answers
 from nodrop.capacity.tried import tried
 from nodrop.config.search import Search
+from tests.depth import depth
 from tests.simulated_queue import SimulatedQueue
-from tests.simulated_sut import controller, run
+from tests.simulated_sut import METHODS, SimulatedSut, controller, run, searched
 from tests.simulated_worlds import QUEUES, searched_world
 
 
@@ -50,3 +52,26 @@ def test_trials_that_are_left_bring_proved_bounds_together(world: str, close: fl
         ndr = searched_world(replace(QUEUES[world], search={"budget_s": 150.0}), seed).ndr
         found.append(ndr.lower and ndr.upper and ndr.upper.value <= 1.1 * ndr.lower.value)
     assert sum(map(bool, found)) >= close * len(found)
+
+
+@pytest.mark.parametrize(
+    ("method", "capacity"),
+    [
+        # MLRsearch takes as long for that as all others together.
+        (depth if method["method"] == "mlrsearch" and capacity < 1 else pytest.param)(
+            method, capacity, id=f"{method['method']}-{capacity}"
+        )
+        for method in METHODS
+        for capacity in (0.3, 1.0, 3.4, 11.0)
+    ],
+)
+def test_finds_what_a_quiet_sut_carries(method: dict[str, Any], capacity: float) -> None:
+    if method["method"] == "mlrsearch":
+        pytest.importorskip("MLRsearch")
+    found = searched(
+        SimulatedSut(capacity=capacity), relative_width=0.02, duration_sum_s=5.0, **method
+    )[0.0]
+    assert found.limited_by == "sut" and found.lower and found.upper
+    assert found.lower.value <= capacity * 1.0001 and found.upper.value >= capacity * 0.9999
+    assert found.reached_width is not None and found.reached_width <= 0.0201
+    assert (found.place, found.knob) == ("socket ring", "more threads")

@@ -27,29 +27,6 @@ from tests.simulated_sut import (
 )
 
 
-@pytest.mark.parametrize(
-    ("method", "capacity"),
-    [
-        # MLRsearch takes as long for that as all others together.
-        (depth if method["method"] == "mlrsearch" and capacity < 1 else pytest.param)(
-            method, capacity, id=f"{method['method']}-{capacity}"
-        )
-        for method in METHODS
-        for capacity in (0.3, 1.0, 3.4, 11.0)
-    ],
-)
-def test_finds_what_a_quiet_sut_carries(method: dict[str, Any], capacity: float) -> None:
-    if method["method"] == "mlrsearch":
-        pytest.importorskip("MLRsearch")
-    found = searched(
-        SimulatedSut(capacity=capacity), relative_width=0.02, duration_sum_s=5.0, **method
-    )[0.0]
-    assert found.limited_by == "sut" and found.lower and found.upper
-    assert found.lower.value <= capacity * 1.0001 and found.upper.value >= capacity * 0.9999
-    assert found.reached_width is not None and found.reached_width <= 0.0201
-    assert (found.place, found.knob) == ("socket ring", "more threads")
-
-
 @pytest.mark.parametrize("ring_packets", [5_000, 8_000, 10_000])
 def test_the_place_is_that_of_the_next_load_that_lost(ring_packets: int) -> None:
     """A ring holds what is too much of a short trial just above the limit: it loses nothing."""
