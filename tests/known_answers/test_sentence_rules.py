@@ -68,7 +68,7 @@ def everything(tmp_path: Path) -> list[list[Path]]:
             Load(
                 cell=bare | {"load.pps": 2},
                 trials=[0.0, 0.1, "died"],
-                fields=slow | {"own_dropped_packets": 0},
+                fields=slow | {"own_dropped_packets": 0, "analysis_lost": {"flow.memcap": 7}},
             ),
             Load(cell=bare | {"load.pps": 3}, pps=3e4, trials=["late", 0.0, 0.0], fields=late),
             Load(cell=bare | {"load.pps": 4}, trials=["late"]),
