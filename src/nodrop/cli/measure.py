@@ -12,7 +12,6 @@ import typer
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput, LabProblem
 from nodrop.exit_codes import LAB_FAILED, NO_ANSWER
-from nodrop.ledger.sender import DISTURBS
 from nodrop.terminal.arguments import (
     AsJson,
     ExperimentFile,
@@ -269,6 +268,8 @@ def _first_question(settings: Sequence[str]) -> Experiment:
 
 
 def _standing_words(problems: Sequence[str], notes: Sequence[str]) -> str:
+    from nodrop.ledger.sender import DISTURBS
+
     if problems:
         return f"{count_of(len(problems), 'problem')} to fix."
     disturbing = sum(words.startswith(DISTURBS) for words in notes)
@@ -301,6 +302,7 @@ def doctor(
     """
     from nodrop.config.experiment import load_experiment
     from nodrop.config.lab_file import load_lab
+    from nodrop.ledger.sender import DISTURBS
     from nodrop.measure import baselines
     from nodrop.measure.plan import make_plan
     from nodrop.remote.dispatch import install_line, looked_at, receiver_elsewhere
