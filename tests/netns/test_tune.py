@@ -199,8 +199,10 @@ def test_a_port_that_moved_to_another_namespace_is_put_back_there(
     namespace.tell(f"{NEVER} mtu=9000 gro=on rps=1")
     with subprocess.Popen(
         ["unshare", "--net", "sh", "-c", "echo; exec cat"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as there:  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as there:
         assert there.stdin and there.stdout and there.stdout.readline()
         inside = ["nsenter", "-t", str(there.pid), "-n"]
         if index_is_taken:

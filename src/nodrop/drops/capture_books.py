@@ -115,8 +115,7 @@ class CaptureReading:
 
     @property
     def mute(self) -> bool:
-        """A Suricata without a command socket: it reads its counters each second, and nobody can
-        ask it for them."""
+        """True of a Suricata without a command socket, which resets its counters each second."""
         return bool(self.suricata and self.program and self.program["suricata"] is None)
 
     @property

@@ -168,14 +168,12 @@ def _analysis_lost(whose: str, trials: Sequence[StoredTrial]) -> Iterator[Senten
     most = Counter[str]()
     for counts in lost.values():
         most |= Counter(counts)
-    rows = [(row, name) for row, name in lost_analysis(most)]
+    rows = [*lost_analysis(most)]
+    what = "; ".join(f"{row.loses} ({name} {most[name]:,})" for row, name in rows)
+    settings = ", ".join(dict.fromkeys(row.setting for row, _ in rows if row.setting))
     first = min(lost, key=lambda trial: trial.record.index)
     evidence = {"counters": dict(most), "first": first.name, "measured": len(trials)}
-    yield sentence_of(
-        "analysis-lost", evidence, lost, whose,
-        ", ".join(dict.fromkeys(row.setting for row, _ in rows if row.setting)),
-        n=len(lost), what="; ".join(f"{row.loses} ({name} {most[name]:,})" for row, name in rows),
-    )  # fmt: skip
+    yield sentence_of("analysis-lost", evidence, lost, whose, settings, n=len(lost), what=what)
 
 
 def decoder_words(story: Story) -> list[str]:

@@ -222,7 +222,7 @@ class Sut(ABC):
 
     name: str
     answers: str = ""
-    """The kind of load that it answers; empty: it is offered packets, and answers nobody."""
+    """Kind of load that it answers; empty for a SUT that only receives packets."""
     defrag: bool = False
     """Capture sockets join a fanout group with PACKET_FANOUT_FLAG_DEFRAG."""
     ports: int = 1
