@@ -13,7 +13,7 @@ pub struct SinkSpec {
     #[arg(long, default_value_t = ring_bytes())]
     #[serde(default = "ring_bytes")]
     pub ring_bytes: u64,
-    /// Size of a block of the ring
+    /// Size of a block of the ring; at most an eighth of the ring, but at least a page
     #[arg(long, default_value_t = block_bytes())]
     #[serde(default = "block_bytes")]
     pub block_bytes: u64,

@@ -31,6 +31,8 @@ use workers::{Cost, Done, HandsOn};
 
 const SAMPLE_NS: u64 = 100_000_000;
 const PAGE_BYTES: u64 = 4096;
+/// A ring has at least so many blocks, of at least a page each.
+const LEAST_BLOCKS: u64 = 8;
 /// Beyond it a ring of slots is a gigabyte.
 const MOST_SLOTS: u64 = 1 << 18;
 
@@ -210,8 +212,9 @@ fn ring_options(spec: &SinkSpec) -> Result<RingOptions, String> {
             "block_bytes = {block_bytes}: must be a multiple of {PAGE_BYTES}"
         ));
     }
-    // A ring smaller than a block is a ring of one small block.
-    let block_bytes = (*block_bytes).min((ring_bytes / PAGE_BYTES).max(1) * PAGE_BYTES);
+    // A ring of one block loses every packet that comes while that block is read.
+    let pages = (ring_bytes / PAGE_BYTES / LEAST_BLOCKS).max(1);
+    let block_bytes = (*block_bytes).min(pages * PAGE_BYTES);
     let too_large =
         |_| format!("ring_bytes = {ring_bytes}, block_bytes = {block_bytes}: too large");
     Ok(RingOptions {
@@ -321,10 +324,18 @@ mod tests {
         assert_eq!(
             options(r#","ring_bytes":10000"#),
             Ok(RingOptions {
-                block_bytes: 8192,
-                blocks: 1
+                block_bytes: 4096,
+                blocks: 2
             }),
-            "a small ring is one block of whole pages"
+            "blocks are whole pages"
+        );
+        assert_eq!(
+            options(r#","ring_bytes":1048576"#),
+            Ok(RingOptions {
+                block_bytes: 131_072,
+                blocks: 8
+            }),
+            "a small ring is several small blocks"
         );
         assert!(
             options(r#","block_bytes":1000"#)
