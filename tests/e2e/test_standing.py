@@ -91,3 +91,16 @@ def test_a_standing_suricata(run: Run, suricata: None, monkeypatch: pytest.Monke
         assert closes(record)
     assert len({record.packets.decoded_packets for record in outcome.records}) == 1
     assert {record.packets.merged_packets for record in outcome.records} == {1423}
+
+
+@pytest.mark.parametrize(
+    "setting", ["stream.reassembly.memcap", depth("stream.memcap"), depth("flow.memcap")]
+)
+def test_a_suricata_whose_memory_was_full_stands_for_no_other_trial(
+    run: Run, suricata: None, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    loads_of_one_world(monkeypatch, {}, {})
+    override = f'sut.overrides={{"{setting}"="256kb"}}'
+    outcome = run(STANDING, override, "sut.ring_size=60000", "load.speed=60")
+    assert [record.world for record in outcome.records] == [1, 2]
+    assert all(record.packets.analysis_lost for record in outcome.records)

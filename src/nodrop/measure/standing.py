@@ -301,7 +301,7 @@ class StandingWorld(ABC):
             step("balance")
             self._balance()
         closed = self._closed() and not seen.problems
-        self._worn = self._worn or ("" if closed else "its books do not close")
+        self._worn = self._worn or (self._full_memory() if closed else "its books do not close")
         step("undo" if self._worn else "")
         return seen
 
@@ -335,6 +335,11 @@ class StandingWorld(ABC):
 
     @abstractmethod
     def _closed(self) -> bool: ...
+
+    def _full_memory(self) -> str:
+        """Names the SUT's memory that was full in this trial, and would be in the next; "" if none
+        was."""
+        return ""
 
     @abstractmethod
     def _warm_up_cold(self) -> Json:

@@ -22,6 +22,7 @@ from nodrop.measure.packets.instances import Places, each_port, instance_books
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.sampling import Sampler
 from nodrop.measure.standing import StandingWorld, out_of_memory
+from nodrop.sensor.suricata_counters import lost_analysis
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.suts.api import SutCounters
 
@@ -130,3 +131,9 @@ class PacketsWorld(StandingWorld):
     def _closed(self) -> bool:
         ledger = self.trial.seen.packets.ledger
         return ledger is not None and ledger.closed
+
+    def _full_memory(self) -> str:
+        counters = self.trial.seen.packets.counters
+        counted = {} if counters is None else counters.results
+        full = {row.setting for row, name in lost_analysis(counted) if row.memcap and counted[name]}
+        return f"its memory was full ({', '.join(sorted(full))})" if full else ""
