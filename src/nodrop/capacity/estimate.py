@@ -37,7 +37,9 @@ USUAL_SPREAD = 0.15
 for."""
 FELL = 0.93
 """A trial whose limit lies below this part of those before it: another program disturbed it, or the
-SUT has changed."""
+SUT has changed..."""
+FELL_SPREADS = 2.0
+"""... if they differ by less than so many standard deviations allow."""
 RECOVERED = 0.97
 AGREE = 2
 """Trials in a row that fell and so show a change."""
@@ -179,12 +181,8 @@ class Estimate:
     @cached_property
     def spread(self) -> float:
         """Standard deviation of the limits of single trials, relative."""
-        if len(self._close) < 3:
-            return USUAL_SPREAD * self._search.relative_width
-        logs = sorted(map(math.log, self._close))
-        middle = median(logs)
-        apart = 1.4826 * median(abs(x - middle) for x in logs)
-        return max(apart, 0.7 * stdev(logs)) if len(logs) > 3 else max(apart, stdev(logs))
+        usual = USUAL_SPREAD * self._search.relative_width
+        return usual if len(self._close) < 3 else _spread(self._close)
 
     @cached_property
     def interval(self) -> Knee | None:
@@ -202,6 +200,14 @@ class Estimate:
         middle = math.exp(fmean(logs))
         low, high = middle * math.exp(-half), middle * math.exp(half)
         return Knee(n=n, estimate=self.limit, low=min(low, self.limit), high=max(high, self.limit))
+
+
+def _spread(limits: Sequence[float]) -> float:
+    """Standard deviation of at least three limits, relative; one that is far off counts less."""
+    logs = [*map(math.log, limits)]
+    middle = median(logs)
+    apart = 1.4826 * median(abs(x - middle) for x in logs)
+    return max(apart, 0.7 * stdev(logs)) if len(logs) > 3 else max(apart, stdev(logs))
 
 
 def _weighted_median(values: Sequence[tuple[float, float]]) -> float:
@@ -255,16 +261,18 @@ def _fell(sight: Sight, before: Sequence[Sight]) -> bool:
     no less load."""
     if sight.good is not False:
         return False
+    near = [s.at for s in before if s.close and s.at is not None]
+    fell = min(FELL, math.exp(-FELL_SPREADS * _spread(near))) if len(near) > 3 else FELL
     if (shown := _shown(before)) is not None:
         value, at = sight.trial.value, sight.at
-        if sight.by_level and at is not None and value <= NEAR * shown and at < FELL * shown:
+        if sight.by_level and at is not None and value <= NEAR * shown and at < fell * shown:
             return True
-        if value <= shown and (value if at is None else at) < FELL * (
+        if value <= shown and (value if at is None else at) < fell * (
             shown if at is None else value
         ):
             return True
     shares = [s.share for s in before if s.trial.value >= sight.trial.value and s.share]
-    return bool(shares) and (sight.share or 0.0) < FELL * min(shares)
+    return bool(shares) and (sight.share or 0.0) < fell * min(shares)
 
 
 def _odd(sights: Sequence[Sight]) -> list[Sight]:
