@@ -88,12 +88,12 @@ def test_the_peer_of_a_veth_is_in_the_namespace_that_the_kernel_names(beside: bo
         assert (len(set(indexes)) == 1) is not beside
         reader = int(one.ask("open reader s1 plain"))
         end = peer_of(host, reader, indexes[0], "s1")
-        assert end is not None and end.mtu == 8000
+        assert end is not None and end["mtu"] == 8000
         assert peer_of(host, reader, indexes[0], "s0") is None
         if not beside:
             reader = int(two.ask("open reader s0 plain"))
             end = peer_of(host, reader, indexes[1], "s0")
-            assert end is not None and end.mtu == 1400
+            assert end is not None and end["mtu"] == 1400
 
 
 SENDER = """

@@ -15,7 +15,7 @@ from nodrop.sensor.rx_dropped import (
     parted_by_peer,
     refused_frames,
 )
-from nodrop.sensor.snapshot import Missing, SnapshotPort
+from nodrop.sensor.snapshot import Missing, SnapshotPort, located
 
 MERGE = {
     "rx-gro": ("gro", "Suricata switches it off when it starts"),
@@ -204,7 +204,7 @@ def rx_dropped(world: JudgedSnapshot, port: SnapshotPort) -> RxDropped:
         cpus=len(world.softnet_dropped),
     )
     if port.peer is not None:
-        sent = port.peer.tx_dropped
+        sent = port.peer["tx_dropped"]
         return parted_by_peer(number, lost=lost, peer=sent, flapped=_flapped(port))
     through_backlog = port.driver in BACKLOG_DRIVERS or (port.rps and backlog)
     if through_backlog or port.driver in (None, *LOSE_IN_RX_DROPPED):
@@ -221,7 +221,7 @@ def _flapped(port: SnapshotPort) -> bool:
 
 def _refused_frames(world: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingEvidence]:
     parted, peer = rx_dropped(world, port), port.peer
-    too_long = bool(peer and peer.mtu and port.mtu and peer.mtu > port.mtu)
+    too_long = bool(peer and port.mtu and peer["mtu"] > port.mtu)
     most = parted.lost + parted.unknown if too_long else parted.lost
     if not matters(most, _arrived(port)):
         return
@@ -230,11 +230,11 @@ def _refused_frames(world: JudgedSnapshot, port: SnapshotPort) -> Iterator[Findi
     why = "frames longer than its MTU, a full backlog, or it was down"
     change = f"{port.enter}ip link set {port} mtu 9000 (as long as the sender's)"
     if peer is not None:
-        value = f"tx_dropped {peer.tx_dropped}, mtu {peer.mtu}"
-        read.append(Read(value, f"its peer {peer.where}"))
+        where, mtu = located(peer["name"], peer["pid"]), peer["mtu"]
+        read.append(Read(f"tx_dropped {peer['tx_dropped']}, mtu {mtu}", f"its peer {where}"))
         if too_long:
-            why = f"its MTU is {port.mtu}, and its peer {peer.where} sends up to {peer.mtu}"
-            change = f"{port.enter}ip link set {port} mtu {peer.mtu}"
+            why = f"its MTU is {port.mtu}, and its peer {where} sends up to {mtu}"
+            change = f"{port.enter}ip link set {port} mtu {mtu}"
     number = f"{'at most ' if most > parted.lost else ''}{count_of(most, 'packet')}"
     yield FindingEvidence(
         says=f"it refused {number} that no capture program had: {why}",

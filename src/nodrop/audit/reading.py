@@ -12,8 +12,8 @@ from typing import Any
 
 from nodrop.audit.host_role import HostRole
 from nodrop.audit.world import JudgedSnapshot, Settings
-from nodrop.errors import BadInput
-from nodrop.protocol import YamlText
+from nodrop.errors import BadInput, BadKey
+from nodrop.protocol import SensorPeer, YamlText
 from nodrop.sensor.snapshot import (
     OURS,
     CapturingProgram,
@@ -21,7 +21,6 @@ from nodrop.sensor.snapshot import (
     ShownSetting,
     Snapshot,
     SnapshotPort,
-    VethPeer,
 )
 from nodrop.testbed.hosts.api import Host
 from nodrop.testbed.hosts.local import LocalHost
@@ -88,7 +87,7 @@ def judged(
     return JudgedSnapshot(role=role, given=given, **made)
 
 
-def peer_of(host: Host, pid: int, index: int, name: str) -> VethPeer | None:
+def peer_of(host: Host, pid: int, index: int, name: str) -> SensorPeer | None:
     """Other end of a veth on which a process captures. None: not a veth's, or it is not known which
     port that is."""
     seen = look(host)
@@ -102,7 +101,7 @@ def peer_of(host: Host, pid: int, index: int, name: str) -> VethPeer | None:
 def _given(config: Path, text: YamlText) -> Settings:
     try:
         return Settings(path=str(config), document=read_texts(text))
-    except BadInput as error:
+    except BadKey as error:
         raise of_option(error) from None
 
 

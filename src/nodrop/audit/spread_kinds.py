@@ -7,22 +7,25 @@ from itertools import cycle, pairwise
 
 from nodrop.audit.world import FindingEvidence, JudgedSnapshot, Look, Read
 from nodrop.config.units import count_of, format_cpus
-from nodrop.sensor.snapshot import CPU, FANOUT, HASH, QUEUE, Capture, RssSpread, SnapshotPort
+from nodrop.protocol import QueueSpread
+from nodrop.sensor.snapshot import CPU, FANOUT, HASH, QUEUE, Capture, SnapshotPort
 
 FEW_FLOWS = 20
 ONE_WAY_RATIO = 0.02
 SPLIT_RATIO = 0.05
 """Fragments and flows whose addresses changed are split on any host."""
+XOR = 2
+"""ETH_RSS_HASH_XOR."""
 
 
 def _asymmetric(_: JudgedSnapshot, capture: Capture) -> Iterator[FindingEvidence]:
     port, spread = capture.port, capture.port.spread
-    if spread is None or len(spread.queues) < 2 or spread.symmetric or not spread.key:
+    if spread is None or len(spread["queues"]) < 2 or not _parts_directions(spread):
         return
-    kind = capture.sockets[0].fanout_type
+    kind, queues = capture.sockets[0].fanout_type, len(spread["queues"])
     if kind in (QUEUE, CPU):
         says = (
-            f"the two directions of a flow meet in one thread in 1 of {len(spread.queues)} "
+            f"the two directions of a flow meet in one thread in 1 of {queues} "
             f"flows: {FANOUT[kind]} deals by queue, and the hash is not symmetric"
         )
     elif kind == HASH:
@@ -32,20 +35,31 @@ def _asymmetric(_: JudgedSnapshot, capture: Capture) -> Iterator[FindingEvidence
         )
     else:
         return
-    key = f"{spread.key_bytes[:4].hex(':')}… ({len(spread.key_bytes)} bytes)"
+    key = bytes.fromhex(spread["key"])
     yield FindingEvidence(
         says=says,
         read=(
-            Read(f"hash key {key}", f"ethtool -x {port}"),
-            Read(f"{len(spread.queues)} queues in its table", f"ethtool -x {port}"),
+            Read(
+                f"hash key {key[:4].hex(':')}… ({len(key)} bytes)",
+                f"ethtool -x {port}",
+            ),
+            Read(f"{queues} queues in its table", f"ethtool -x {port}"),
         ),
         change=f"{_symmetric(port, spread)}; or one queue: {port.with_queues(1)}",
     )
 
 
-def _symmetric(port: SnapshotPort, spread: RssSpread) -> str:
+def _parts_directions(spread: QueueSpread) -> bool:
+    """Whether the directions of a flow hash otherwise: its key does not repeat every 16 bits, nor
+    is it an XOR."""
+    key = spread["key"]
+    repeats = len(key) > 4 and key[4:] == key[:-4]
+    return bool(key) and not (spread["transformed"] or spread["function"] == XOR or repeats)
+
+
+def _symmetric(port: SnapshotPort, spread: QueueSpread) -> str:
     """Command that gives its hash a symmetric key."""
-    fit = ":".join(("6d:5a",) * (len(spread.key) // 4))
+    fit = ":".join(("6d:5a",) * (len(spread["key"]) // 4))
     return f"{port.enter}ethtool -X {port} hkey {fit}"
 
 
@@ -61,7 +75,7 @@ def _split_flows(world: JudgedSnapshot, port: SnapshotPort) -> Iterator[FindingE
         if dealt.kind == CPU:
             why = "their queues agree: the CPUs of its interrupts or RPS part them"
             change = "cluster_flow in place of cluster_cpu; or RPS off and one CPU for each queue"
-        elif spread is not None and spread.key and not spread.symmetric:
+        elif spread is not None and _parts_directions(spread):
             why = "the hash of the NIC is not symmetric"
             change = _symmetric(port, spread)
         else:

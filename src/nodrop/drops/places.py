@@ -25,6 +25,7 @@ from nodrop.protocol import (
     Captures,
     CaptureSocket,
     RingShape,
+    SensorPeer,
     ThreadReading,
 )
 from nodrop.results.other_records import ThreadShare, WatchedPlace
@@ -35,7 +36,7 @@ from nodrop.sensor.rx_dropped import (
     refused_frames,
 )
 from nodrop.sensor.slots import bridged_ms
-from nodrop.sensor.snapshot import VethPeer
+from nodrop.sensor.snapshot import located
 from nodrop.sensor.suricata_counters import lost_analysis
 
 BAD_FRAMES = "bad frames"
@@ -94,7 +95,7 @@ class Because:
         return render(Finding(code=f"drop_causes.{self.cause}", values=self.values), "do")
 
 
-PeerOf = Callable[[int, int, str], VethPeer | None]
+PeerOf = Callable[[int, int, str], SensorPeer | None]
 """Process in a port's namespace, index and name of the port → the veth's other end."""
 
 
@@ -102,7 +103,7 @@ PeerOf = Callable[[int, int, str], VethPeer | None]
 class Refusing:
     """Other end of a veth that captures, over one interval."""
 
-    peer: VethPeer
+    peer: SensorPeer
     refused: int
     """Frames in its tx_dropped that no interval has counted yet."""
     whole: bool
@@ -283,14 +284,15 @@ def _of_refusals(
         named = {"name": name, "mtu": mtu, "enter": entering(now, port)}
         loss = _loss(str(RECEIVING_PORT), name, one.lost, **named)
         end = peers.get(at)
-        longest = end.peer.mtu if end is not None else None
-        if longest is not None and isinstance(mtu, int) and longest > mtu:
-            because = Because(DropCause.MTU, {**named, "longest": longest})
+        if end is not None and isinstance(mtu, int) and end.peer["mtu"] > mtu:
+            because = Because(DropCause.MTU, {**named, "longest": end.peer["mtu"]})
             loss = replace(loss, why=because.why, do=because.do, cause=because.cause)
         yield loss
         if end is not None and end.whole and end.flapped:
             counted = one.lost + one.unknown + one.no_loss
-            down = Because(DropCause.LINK_DOWN, {**named, "peer": end.peer.where})
+            down = Because(
+                DropCause.LINK_DOWN, {**named, "peer": located(end.peer["name"], end.peer["pid"])}
+            )
             yield Loss(
                 place=str(RECEIVING_PORT),
                 where=name,

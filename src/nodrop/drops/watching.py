@@ -309,8 +309,8 @@ class Watch:
                 continue
             self._asked.add(at)
             if peer := self.peer_of(pid, port["index"], port["name"]):
-                base = self._tx_dropped.setdefault(at, peer.tx_dropped)
-                refused = max(0, peer.tx_dropped - base)
+                base = self._tx_dropped.setdefault(at, peer["tx_dropped"])
+                refused = max(0, peer["tx_dropped"] - base)
                 whole = known is not None
                 found[at] = Refusing(peer=peer, refused=refused, whole=whole, flapped=was_down)
         return found

@@ -17,7 +17,9 @@ from nodrop.ledger.sender import Quota
 from nodrop.protocol import (
     MemoryHits,
     PortFeature,
+    QueueSpread,
     SensorLine,
+    SensorPeer,
     SensorThread,
     SensorYaml,
     SuricataPortSaid,
@@ -36,8 +38,6 @@ HASH, CPU, QUEUE = 0, 2, 5
 FANOUT = {0: "hash", 1: "lb", 2: "cpu", 3: "rollover", 4: "rnd", 5: "qm", 6: "cbpf", 7: "ebpf"}
 WATCHERS = ("suricata", "snort", "zeek", "bro", "arkime")
 PROMISCUOUS, UP = 0x100, 0x1
-XOR = 2
-"""ETH_RSS_HASH_XOR."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,43 +57,9 @@ class ShownSetting:
     at: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RssSpread:
-    """How a NIC chooses the queue of a packet (struct ethtool_rxfh)."""
-
-    queues: tuple[int, ...]
-    """Queues that its table names."""
-    key: str
-    """Hexadecimal."""
-    function: int
-    transformed: bool
-    """A kernel >= 6.8 makes the input symmetric (symmetric-xor, symmetric-or-xor)."""
-
-    @property
-    def key_bytes(self) -> bytes:
-        return bytes.fromhex(self.key)
-
-    @property
-    def symmetric(self) -> bool:
-        """Both directions of a flow hash alike: the key repeats every 16 bits, or it is an XOR."""
-        repeats = self.key[4:] == self.key[:-4]
-        return self.transformed or self.function == XOR or (len(self.key) > 4 and repeats)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VethPeer:
-    """The other end of a veth."""
-
-    name: str
-    pid: int | None
-    """A process of its namespace; None: it is in the node's own."""
-    mtu: int | None
-    tx_dropped: int
-    """Frames that it sent and the port refused, or that had no carrier (veth counts both alike)."""
-
-    @property
-    def where(self) -> str:
-        return self.name if self.pid is None else f"{self.name} (namespace of pid {self.pid})"
+def located(name: str, pid: int | None) -> str:
+    """Name of a port, and a process of its namespace if that is not the node's own."""
+    return name if pid is None else f"{name} (namespace of pid {pid})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +89,9 @@ class SnapshotPort:
     """Receive queues."""
     combined: bool | None = None
     """A queue that receives sends too, and `ethtool -L` sets both at once."""
-    spread: RssSpread | None = None
+    spread: QueueSpread | None = None
+    """Queues that its hash table names, key in hexadecimal, and function (struct ethtool_rxfh);
+    transformed: a kernel >= 6.8 makes the input symmetric (symmetric-xor, symmetric-or-xor)."""
     lines: tuple[SensorLine, ...] = ()
     """Interrupt lines of its receive queues, each with how often it fired since boot."""
     rps: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -132,9 +100,10 @@ class SnapshotPort:
     """NUMA node of its slot; -1: the firmware did not say. None: it has no slot."""
     speed_mbit: int | None = None
     duplex: str | None = None
-    peer: VethPeer | None = None
-    """The other end of a veth that somebody captures on; None: it is not known which port that
-    is."""
+    peer: SensorPeer | None = None
+    """The other end of a veth that somebody captures on; None: it is not known which port that is.
+    Its tx_dropped has frames that it sent and the port refused, or that had no carrier (veth counts
+    both alike)."""
     pcie: Mapping[str, str] = field(default_factory=dict)
     """Files of its slot: current_link_width, max_link_width and the speeds."""
     missing: tuple[Missing, ...] = ()
@@ -164,7 +133,7 @@ class SnapshotPort:
 
     @property
     def where(self) -> str:
-        return self.name if self.pid is None else f"{self.name} (namespace of pid {self.pid})"
+        return located(self.name, self.pid)
 
     @property
     def enter(self) -> str:

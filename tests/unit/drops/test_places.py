@@ -20,9 +20,9 @@ from nodrop.drops.outlets import ending, lines, sparkline, view
 from nodrop.drops.places import DropCause, doubled, losses, thread_shares
 from nodrop.drops.watching import DropsInterval, Watch
 from nodrop.errors import BadInput
+from nodrop.protocol import SensorPeer
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json
-from nodrop.sensor.snapshot import VethPeer
 from nodrop.testbed.hosts import control_groups
 from nodrop.testbed.hosts import node as find_node
 from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, SocketLooks
@@ -360,9 +360,9 @@ def test_the_peer_of_a_port_that_refuses_frames_is_named_by_its_mtu(
 ) -> None:
     asked = []
 
-    def peer_of(*port: object) -> VethPeer | None:
+    def peer_of(*port: object) -> SensorPeer | None:
         asked.append(port)
-        return None if mtu is None else VethPeer(name="s0", pid=None, mtu=mtu, tx_dropped=0)
+        return None if mtu is None else SensorPeer(name="s0", pid=None, mtu=mtu, tx_dropped=0)
 
     def at(n: int, lost: int) -> Any:
         ports = [port((n, n), kind="veth", rx_dropped=lost)]
@@ -384,8 +384,8 @@ def test_the_peer_parts_what_a_port_refused_from_what_nobody_wanted() -> None:
     """Far more came in than was refused: rx_packets alone would not show it."""
     sent = iter([50, 250, 260, 260])
 
-    def peer_of(*port: object) -> VethPeer:
-        return VethPeer(name="s0", pid=None, mtu=1500, tx_dropped=next(sent))
+    def peer_of(*port: object) -> SensorPeer:
+        return SensorPeer(name="s0", pid=None, mtu=1500, tx_dropped=next(sent))
 
     def at(n: int, dropped: int, backlog: int) -> Any:
         ports = [port((9000 * n, 9000 * n), kind="veth", rx_dropped=dropped)]
@@ -416,8 +416,8 @@ def test_what_was_sent_to_a_link_that_was_down_is_told_from_what_nobody_wanted(
     that every tap had were called refused once a link had flapped."""
     refused = iter([50, 50 + sent, 50 + sent])
 
-    def peer_of(*port: object) -> VethPeer:
-        return VethPeer(name="s0", pid=None, mtu=1500, tx_dropped=next(refused))
+    def peer_of(*port: object) -> SensorPeer:
+        return SensorPeer(name="s0", pid=None, mtu=1500, tx_dropped=next(refused))
 
     def at(n: int, dropped: int, carrier_changes: int) -> Any:
         here = port((9000 * n, 9000 * n), kind="veth", rx_dropped=dropped)
