@@ -2,6 +2,7 @@
 
 NodropError
 ├── BadInput        2  the experiment, lab or command line asks for something impossible
+│   └── BadKey         one of its keys does
 ├── LabProblem      3  the lab could not do what was asked (namespace, mount, node)
 │   ├── NotReady    2  seen before anything is touched: a program is missing, a permission …
 │   ├── SystemRefused  the operating system refused what always worked before (disk full …)
@@ -13,13 +14,15 @@ NodropError
 
 from __future__ import annotations
 
+import copy
 import errno
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import Self
 
 from nodrop.exit_codes import FAULTS_SEEN, LAB_FAILED, REFUSED
 
@@ -51,6 +54,38 @@ class BadInput(NodropError):
     is allowed."""
 
     exit_code = REFUSED
+
+    def __init__(self, message: str, *, hint: str | None = None, keys: Sequence[str] = ()) -> None:
+        """`keys`: dotted keys of the file that it is about."""
+        super().__init__(message, hint=hint)
+        self.keys = tuple(keys)
+
+    def at(self, place: object) -> Self:
+        """The error with the file or the option in front of its message."""
+        found = copy.copy(self)
+        found.message = f"{place}: {self.message}"
+        return found
+
+
+class BadKey(BadInput):
+    """A key of a file asks for something impossible: the message begins with it."""
+
+    def __init__(
+        self,
+        key: str,
+        words: str,
+        *,
+        given: str = "",
+        hint: str | None = None,
+        keys: Sequence[str] | None = None,
+        unknown: bool = False,
+    ) -> None:
+        """`given`: its value as TOML writes it. `keys`: of a table those that do not fit together.
+        `unknown`: there is no such key."""
+        value = f" = {given}" if given else ""
+        super().__init__(f"{key}{value}: {words}", hint=hint, keys=[key] if keys is None else keys)
+        self.args = (key, words)  # a copy is made of these
+        self.key, self.words, self.given, self.unknown = key, words, given, unknown
 
 
 class LabProblem(NodropError):

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from nodrop.errors import BadInput, NodropError, NotReady
+from nodrop.errors import BadInput, BadKey, NodropError, NotReady
 from nodrop.untrusted.json_text import one_line
 
 if TYPE_CHECKING:  # `nodrop --help` needs none of them
@@ -108,7 +108,7 @@ def build_lab(source: LabSource) -> Lab:
         base = source.path.absolute().parent
         lab = _made("lab", source.kind, source.table, key="kind", base=base)
     except BadInput as error:
-        raise BadInput(f"{source.path}: {error.message}", hint=error.hint) from None
+        raise error.at(source.path) from None
     return cast("Lab", lab)
 
 
@@ -140,10 +140,9 @@ def _find(table: str, kind: str, *, key: str) -> Plugin:
     known = {p.kind: p for p in of_table(table)}
     if kind not in known:
         if why := CANNOT_CAPTURE.get(kind, ""):
-            raise BadInput(f"{key} = {shown(kind)}: {why}", hint="use docker or oci")
-        near = unknown_key(kind, list(known))
-        near = near if "did you mean" in near else ""
-        raise BadInput(f"{key} = {shown(kind)}: allowed are {', '.join(known)}{near}")
+            raise BadKey(key, why, given=shown(kind), hint="use docker or oci")
+        near = unknown_key(kind, list(known), otherwise="")
+        raise BadKey(key, f"allowed are {', '.join(known)}{near}", given=shown(kind))
     return known[kind]
 
 

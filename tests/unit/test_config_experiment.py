@@ -11,7 +11,7 @@ from nodrop.config.experiment import Experiment, load_experiment
 from nodrop.config.lab_file import find_lab, load_lab
 from nodrop.config.options import parse_setting, put, read_toml
 from nodrop.config.units import format_seconds, parse_bytes, parse_cpus
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, BadKey
 from nodrop.plugins import build_lab
 
 GOOD = """\
@@ -173,6 +173,20 @@ def test_a_set_that_is_not_utf_8_is_refused() -> None:
 def test_of_two_settings_of_a_key_the_last_is_blamed(tmp_path: Path) -> None:
     said = line(tmp_path, "measure.seed=-2", "measure.seed=-1")
     assert said.startswith("--set measure.seed=-1: measure.seed = -1")
+
+
+def test_of_keys_that_do_not_fit_together_the_last_set_is_blamed(tmp_path: Path) -> None:
+    capacity = ("measure.mode=capacity", "search.rounds=2")
+    said = line(tmp_path, *capacity, "search.min=5", "search.max=3", "search.by=pps")
+    assert said.startswith("--set search.max=3: search = ")
+    said = line(tmp_path, "search.min=5", *capacity, text=GOOD + "[search]\nmax = 3\n")
+    assert said.startswith("--set search.min=5: search = ")
+
+
+def test_an_error_keeps_its_data_when_its_place_is_named() -> None:
+    error = BadKey("sut.x", "no such key", hint="leave it out", unknown=True).at("my.toml")
+    assert str(error) == "my.toml: sut.x: no such key; leave it out"
+    assert (error.key, error.keys, error.unknown) == ("sut.x", ("sut.x",), True)
 
 
 def test_counters_of_the_cpu_are_the_profilers(tmp_path: Path) -> None:

@@ -18,6 +18,12 @@ IMPORT = re.compile(r"^ *from (nodrop[\w.]*) import (\([^)]*\)|.*)$", re.MULTILI
 MOST_FLOORS = 8
 WORDS_OF_A_VALUE = re.compile(r'\b([A-Z]\w+)\.([A-Z][A-Z_]+): f?"[^"\n]* [^"\n]*')
 """Enum and member of an entry in a table of words: a code has no space."""
+PARSED = re.compile(
+    r"\bin (?:\w+\.)*(?:error|problem|refused)\.message\b"
+    r"|\b(?:error|problem|refused)\.message\.(?:startswith|endswith|r?partition|split|remove\w+|r?find)"
+    r"|\bre\.\w+\([^()]*\b(?:error|problem|refused)\.message\b"
+)
+"""Code that looks into the words of one of our errors."""
 SAME_PART = {"api", "command", "page", "section", "sut"}
 """Names of the same part of each room that has it."""
 SAME_SUBJECT = {"comparison", "records", "replay", "ssh"}
@@ -125,3 +131,23 @@ def test_a_counter_of_suricata_is_named_in_its_table_alone() -> None:
     assert len(names) > 20
     texts = modules(ROOT / "src/nodrop")
     assert [(at, name) for at, text in texts.items() for name in names if name in text] == []
+
+
+def test_no_code_parses_the_words_of_an_error() -> None:
+    """An error has its data beside its words: BadInput the keys that it is about."""
+    files = [*ROOT.glob("src/**/*.py"), *ROOT.glob("packages/*/src/**/*.py")]
+    assert [str(file) for file in files if PARSED.search(file.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "parses"),
+    [
+        ('if "no such key" in error.message:', True),
+        ('error.message.removeprefix("sut.config: ")', True),
+        ('re.split(r"[ :]", error.message)', True),
+        ('raise LabProblem(f"{name}: {problem.message}")', False),
+        ("if _STARTED in line.message", False),
+    ],
+)
+def test_code_that_parses_the_words_of_an_error_is_found(code: str, parses: bool) -> None:
+    assert bool(PARSED.search(code)) == parses

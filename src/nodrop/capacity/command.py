@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, BadKey
 from nodrop.terminal.arguments import (
     AsJson,
     ImageName,
@@ -156,7 +156,9 @@ def capacity(
     if asked.matrix:
         raise BadInput("nodrop capacity: searches one cell; a matrix wants an experiment file")
     if asked.search is None:
-        raise BadInput(f'measure.mode = "{asked.measure.mode}": a search has mode "capacity"')
+        raise BadKey(
+            "measure.mode", 'a search has mode "capacity"', given=f'"{asked.measure.mode}"'
+        )
     # What is wrong with the question is said before anything is asked of the host.
     where = load_lab(lab)
     plan = blaming_options(asked, lambda: make_plan(asked))

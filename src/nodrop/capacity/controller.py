@@ -29,7 +29,7 @@ from nodrop.capacity.tried import (
     ramp_of,
 )
 from nodrop.config.search import MOST_COPIES, RANGE, Search, parse_need
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, BadKey
 from nodrop.measure.controllers.blocks import (
     Asked,
     AskedCell,
@@ -158,7 +158,7 @@ class Capacity:
 
     def __init__(self, asked: Asked) -> None:
         if asked.search is None:
-            raise BadInput('measure.mode = "capacity": there is no [search] table')
+            raise BadKey("measure.mode", "there is no [search] table", given='"capacity"')
         self._asked, self._search = asked, asked.search
         for cell in asked.cells:
             _check(cell, asked.search)
@@ -171,9 +171,12 @@ class Capacity:
         cells = self._asked.cells
         trial_s = self._asked.around_s + max(self._first_s(cell) for cell in cells)
         if budget_s < trial_s * len(cells):
-            said = f"search.budget_s = {budget_s:g}: "
-            said += f"{len(cells)} cells share it, and " if len(cells) > 1 else ""
-            raise BadInput(f"{said}one trial alone takes about {trial_s:.0f} s")
+            shared = f"{len(cells)} cells share it, and " if len(cells) > 1 else ""
+            raise BadKey(
+                "search.budget_s",
+                f"{shared}one trial alone takes about {trial_s:.0f} s",
+                given=f"{budget_s:g}",
+            )
 
     def _first_s(self, cell: AskedCell) -> float:
         """Seconds of a trial that decides, at the load where the search begins."""
@@ -526,47 +529,58 @@ def _check(cell: AskedCell, search: Search) -> None:
     problems = (
         (
             f"load.{by}" in cell.factors,
+            f"load.{by}",
             f"matrix.load.{by}: is what the search varies: leave it out of the matrix",
         ),
-        (by == "rate" and "rate" not in load, worded("scale.no_rate", by=by, kind=kind)),
-        (by != "rate" and "rate" in load, worded("scale.rate", by=by, kind=kind)),
+        (
+            by == "rate" and "rate" not in load,
+            "search.by",
+            worded("scale.no_rate", by=by, kind=kind),
+        ),
+        (by != "rate" and "rate" in load, "search.by", worded("scale.rate", by=by, kind=kind)),
         (
             pace and by in PACED,
+            f"load.{pace}",
             f"load.{pace} = {str(load.get(pace)).lower()}: {PACED.get(by)}",
         ),
         (
             by == "multiplier" and kind == "tcpreplay",
+            "search.by",
             'search.by = "multiplier": load.kind = "tcpreplay" sends whole copies only: '
             'search.by = "speed" or "pps"',
         ),
         (
             search.by_detections and "trace" not in load,
+            "search.goals_of",
             f'search.goals_of = "detections": load.kind = "{kind}" replays no '
             'trace of which it is known what a SUT should detect: load.kind = "replay"',
         ),
         (
             by in ("multiplier", "speed") and cell.trace_s == 0,
+            "load.trace",
             "load.trace: all its packets have one time, so it has no rate of its own and no NX: "
             'search.by = "pps" (--by pps) searches in packets/s',
         ),
         (
             search.need is not None and need is None,
+            "search.need",
             worded("needed.no_rate", asked=search.need),
         ),
     )
-    if said := next((words for holds, words in problems if holds), ""):
-        raise BadInput(said)
+    for holds, key, words in problems:
+        if holds:
+            raise BadInput(words, keys=[key])
     lowest, highest = _limits(cell, search)
     if need is not None and not lowest <= need <= highest:
-        raise BadInput(
-            worded("needed.outside", asked=search.need, need=need, low=lowest, high=highest)
-        )
+        words = worded("needed.outside", asked=search.need, need=need, low=lowest, high=highest)
+        raise BadInput(words, keys=["search.need"])
     for key in ("min", "max"):
         value = getattr(search, key)
         if value is not None and _packets(cell, search, value) < 1:
-            raise BadInput(
-                f"search.{key} = {value:g}: a trial of {search.final_trial_s:g} s would have less "
-                "than one packet"
+            raise BadKey(
+                f"search.{key}",
+                f"a trial of {search.final_trial_s:g} s would have less than one packet",
+                given=f"{value:g}",
             )
 
 

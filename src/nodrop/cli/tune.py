@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from nodrop.compare.prove import prove
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, BadKey
 from nodrop.terminal.arguments import AsJson, complain, say, say_indented, say_json
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def _yaml_plan(config: Path, knobs: Sequence[str], ports: Sequence[str], *, writ
 
     try:
         read_own(config)
-    except BadInput as error:
+    except BadKey as error:
         raise of_option(error) from None
     asked = parse(knobs, of_suricata.OF_SURICATA)
     if not asked:

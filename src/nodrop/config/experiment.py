@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +29,7 @@ from nodrop.config.options import (
     to_toml,
 )
 from nodrop.config.search import NumberOrRule, Repetitions, Search
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, BadKey
 from nodrop.installation import brought
 
 MATRIX = "matrix."
@@ -214,6 +213,9 @@ class Experiment:
         """`read()`, which blames an error on this file or on the `--set` that caused it."""
         return _blaming(self.path, self.settings, read)
 
+    def blamed(self, error: BadInput) -> BadInput:
+        return _blamed(self.path, self.settings, error)
+
 
 def load_experiment(
     path: Path, settings: Sequence[str] = (), *, most_trials: int | None = MOST_TRIALS
@@ -241,11 +243,7 @@ def asked_experiment(table: dict[str, Any], settings: Sequence[str], *, path: Pa
     """An experiment that a command makes of its arguments. Its text has the `--set`s in it, so that
     it stands alone in the run directory. `path` is what errors blame."""
     parsed = tuple(map(parse_setting, settings))
-    try:
-        experiment = _blaming(path, parsed, lambda: _build(path, table, "", parsed))
-    except BadInput as error:
-        named = error.message.replace(f"{path}: load.trace", f"{path}: TRACE", 1)
-        raise BadInput(named, hint=error.hint) from None
+    experiment = _blaming(path, parsed, lambda: _build(path, table, "", parsed))
     return replace(experiment, text=to_toml(table))
 
 
@@ -259,26 +257,29 @@ def _build(
         _kinds_of_the_matrix(table)
     file = check(ExperimentFile, table, table="", base=path.absolute().parent)
     if file.measure.hardware and not file.measure.profile:
-        raise BadInput(
-            "measure.hardware = true: the profiler counts it; set measure.profile = true"
+        raise BadKey(
+            "measure.hardware", "the profiler counts it; set measure.profile = true", given="true"
         )
     if (asked := file.measure.outcome) and asked[0] != "alerts":
-        raise BadInput('measure.outcome: the first must be "alerts": all rests on them')
+        raise BadKey("measure.outcome", 'the first must be "alerts": all rests on them')
     search = _search(file)
     detections = search is not None and search.by_detections
     if asked and file.measure.sut == "standing":
-        raise BadInput(
-            "measure.outcome: a SUT that stays up limits its alerts from one trial to the next: "
-            'leave it out, or set measure.sut = "fresh"'
+        raise BadKey(
+            "measure.outcome",
+            "a SUT that stays up limits its alerts from one trial to the next: "
+            'leave it out, or set measure.sut = "fresh"',
         )
     if asked and search is not None and not detections:
-        raise BadInput(
-            'measure.outcome: this search counts packets: search.goals_of = "detections", or leave '
-            "it out"
+        raise BadKey(
+            "measure.outcome",
+            'this search counts packets: search.goals_of = "detections", or leave it out',
         )
     if detections and not asked:
-        raise BadInput(
-            'search.goals_of = "detections": measure.outcome says which: set it to ["alerts"]'
+        raise BadKey(
+            "search.goals_of",
+            'measure.outcome says which: set it to ["alerts"]',
+            given='"detections"',
         )
     return Experiment(
         name=file.name,
@@ -300,13 +301,14 @@ def _build(
 
 def _search(file: ExperimentFile) -> Search | None:
     if file.measure.rule and file.measure.mode != BLOCKS:
-        raise BadInput(f'measure.repetitions: a table is for mode = "{BLOCKS}"; give a number')
+        raise BadKey("measure.repetitions", f'a table is for mode = "{BLOCKS}"; give a number')
     if file.measure.mode == CAPACITY:
         return file.search or Search()
     if file.search is not None:
-        raise BadInput(
-            f'measure.mode = "{file.measure.mode}": the table search is of mode "{CAPACITY}"; '
-            "leave out one of them"
+        raise BadKey(
+            "measure.mode",
+            f'the table search is of mode "{CAPACITY}"; leave out one of them',
+            given=f'"{file.measure.mode}"',
         )
     return None
 
@@ -340,15 +342,16 @@ def _blaming(path: Path, settings: Sequence[Setting], read: Callable[[], ResultT
     try:
         return read()
     except BadInput as error:
-        cause = next((s for s in reversed(settings) if _caused(error.message, s)), None)
-        source = str(cause or path)
-        raise BadInput(f"{source}: {printable(error.message)}", hint=error.hint) from None
+        raise _blamed(path, settings, error) from None
 
 
-def _caused(message: str, setting: Setting) -> bool:
-    """The message begins with the key that was set, with one inside it, or with its table."""
-    key = re.split(r"[ :]", message, maxsplit=1)[0].removeprefix(MATRIX)
-    own = setting.key.removeprefix(MATRIX)  # a cell's value is met in the table it was put into
-    if f"{own}.".startswith(f"{key}.") and key != own:
-        return "no such key" in message or setting.path[-1] in message
-    return f"{key}.".startswith(f"{own}.")
+def _blamed(path: Path, settings: Sequence[Setting], error: BadInput) -> BadInput:
+    error.message = printable(error.message)
+    return error.at(next((one for one in reversed(settings) if _caused(error, one)), path))
+
+
+def _caused(error: BadInput, setting: Setting) -> bool:
+    """Whether it is about the key that was set, one inside it, or one that it lies in."""
+    own = f"{setting.key.removeprefix(MATRIX)}."  # a cell's value is met in the table it was put in
+    keys = [f"{key.removeprefix(MATRIX)}." for key in error.keys]
+    return any(key.startswith(own) or own.startswith(key) for key in keys)

@@ -52,7 +52,7 @@ def load_lab(lab: str | None = None) -> LabSource:
     try:
         head = check(LabHead, table, table="", base=path.absolute().parent)
     except BadInput as error:
-        raise BadInput(f"{path}: {error.message}", hint=error.hint) from None
+        raise error.at(path) from None
     return LabSource(path=path, text=text, name=head.name, kind=head.kind, table=table)
 
 

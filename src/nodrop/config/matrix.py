@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nodrop.config.options import key_path, shown, unknown_key
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, BadKey
 
 Cell = dict[str, Any]
 NAMED = "cell"
@@ -41,7 +41,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         inner = flatten(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
         for dotted, values in inner.items():
             if dotted in flat:
-                raise BadInput(f"matrix.{dotted}: given twice")
+                raise BadKey(f"matrix.{dotted}", "given twice")
             flat[dotted] = values
     return flat
 
@@ -88,9 +88,8 @@ def check_matrix(flat: Mapping[str, Any]) -> Matrix:
         both_of_cells = where in of_cells and other_where in of_cells
         same = key == other and not both_of_cells
         if same or other.startswith(f"{key}."):
-            raise BadInput(
-                f"matrix.{where} and matrix.{other_where} set the same thing: keep one of them"
-            )
+            keys = (f"matrix.{where}", f"matrix.{other_where}")
+            raise BadInput(f"{' and '.join(keys)} set the same thing: keep one of them", keys=keys)
     matrix = Matrix(
         dimensions={key: tuple(values) for key, values in rest.items()},
         named=named,
@@ -103,12 +102,12 @@ def check_matrix(flat: Mapping[str, Any]) -> Matrix:
 
 def _check_values(values: Any, where: str) -> None:
     if not isinstance(values, list):
-        raise BadInput(f"{where} = {shown(values)}: must be a list of values")
+        raise BadKey(where, "must be a list of values", given=shown(values))
     if not values:
-        raise BadInput(f"{where} = []: must have at least one value")
+        raise BadKey(where, "must have at least one value", given="[]")
     for i, value in enumerate(values):
         if any(_same(value, earlier) for earlier in values[:i]):
-            raise BadInput(f"{where}: {shown(value)} is given twice")
+            raise BadKey(where, f"{shown(value)} is given twice")
 
 
 def _named(flat: Mapping[str, Any]) -> dict[str, Cell]:
@@ -119,21 +118,24 @@ def _named(flat: Mapping[str, Any]) -> dict[str, Cell]:
             continue
         name, _, key = whole.removeprefix(CELLS).partition(".")
         if not NAME_PATTERN.fullmatch(name):
-            raise BadInput(
-                f"matrix.{CELLS}{name}: a name has lower case letters, digits, dashes and ="
+            raise BadKey(
+                f"matrix.{CELLS}{name}", "a name has lower case letters, digits, dashes and ="
             )
         if not key:
-            raise BadInput(f"matrix.{whole} = {shown(value)}: must be a table of keys and values")
+            raise BadKey(
+                f"matrix.{whole}", "must be a table of keys and values", given=shown(value)
+            )
         _check_key(key, f"matrix.{whole}")
         if isinstance(value, list):
-            raise BadInput(
-                f"matrix.{whole} = {shown(value)}: must be one value; "
-                f"a list of them is matrix.{key}"
+            raise BadKey(
+                f"matrix.{whole}",
+                f"must be one value; a list of them is matrix.{key}",
+                given=shown(value),
             )
         found.setdefault(name, {})[key] = value
     for (name, cell), (other, same) in itertools.combinations(found.items(), 2):
         if _same_cell(cell, same):
-            raise BadInput(f"matrix.{CELLS}{other}: is the same as matrix.{CELLS}{name}")
+            raise BadKey(f"matrix.{CELLS}{other}", f"is the same as matrix.{CELLS}{name}")
     return found
 
 
@@ -142,16 +144,16 @@ def _excluded(
 ) -> tuple[Mapping[str, tuple[Any, ...]], ...]:
     where = f"matrix.{EXCLUDE}"
     if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
-        raise BadInput(
-            f'{where} = {shown(given)}: must be a list of tables such as {{"sut.threads" = 4}}'
+        raise BadKey(
+            where, 'must be a list of tables such as {"sut.threads" = 4}', given=shown(given)
         )
     found = []
     for one in map(flatten, given):
         if not one:
-            raise BadInput(f"{where}: an empty table would leave no cell")
+            raise BadKey(where, "an empty table would leave no cell")
         for key in one:
             if key not in keys and not (key == NAMED and any_named):
-                raise BadInput(f"{where}: {key}: the matrix does not vary it")
+                raise BadKey(where, f"{key}: the matrix does not vary it")
         found.append({k: tuple(v) if isinstance(v, list) else (v,) for k, v in one.items()})
     return tuple(found)
 
@@ -159,17 +161,18 @@ def _excluded(
 def _check_excluded(matrix: Matrix) -> None:
     where = f"matrix.{EXCLUDE}"
     if matrix.combinations() > MOST_COMBINATIONS:
-        raise BadInput(
-            f"{where}: {matrix.combinations():,} combinations are more than the "
-            f"{MOST_COMBINATIONS:,} that it is asked about"
+        raise BadKey(
+            where,
+            f"{matrix.combinations():,} combinations are more than the {MOST_COMBINATIONS:,} that "
+            "it is asked about",
         )
     every = list(Matrix(dimensions=matrix.dimensions, named=matrix.named).cells())
     for one in matrix.excluded:
         if not any(_covers(one, cell) for cell in every):
             words = ", ".join(f"{key} = {shown(list(v))}" for key, v in one.items())
-            raise BadInput(f"{where}: no cell has {words}")
+            raise BadKey(where, f"no cell has {words}")
     if not any(True for _ in matrix.cells()):
-        raise BadInput(f"{where}: leaves no cell")
+        raise BadKey(where, "leaves no cell")
 
 
 def pin(flat: dict[str, Any], key: str, value: Any) -> None:
@@ -182,7 +185,7 @@ def pin(flat: dict[str, Any], key: str, value: Any) -> None:
         kept = value if isinstance(value, list) else str(value).split(",")
         if not kept or any(name not in names for name in kept):
             words = f"the named cells are {', '.join(names)}" if names else "no cell has a name"
-            raise BadInput(f"{NAMED} = {shown(value)}: {words}")
+            raise BadKey(NAMED, words, given=shown(value))
         for other in [k for k in flat if k.startswith(CELLS) and _name_of(k) not in kept]:
             del flat[other]
     left = []
@@ -222,22 +225,15 @@ def _check_key(key: str, where: str) -> None:
     if key in VARIED_MEASURES:
         return
     if path[0] not in VARIED_TABLES:
-        words = unknown_key(path[0], VARIED_TABLES)
-        if len(path) > 1:
-            words = words.removesuffix("?") + "".join(f".{p}" for p in path[1:]) + "?"
-        raise BadInput(f"{where}: names nothing that can vary{_only_nearest(words)}")
+        rest = "".join(f".{part}" for part in path[1:])
+        tables = f"; keys begin with {', '.join(f'{table}.' for table in VARIED_TABLES)}"
+        near = unknown_key(path[0], VARIED_TABLES, suffix=rest, otherwise=tables)
+        raise BadKey(where, f"names nothing that can vary{near}")
     if len(path) == 1:
-        raise BadInput(f"{where}: is a table; name a key of it, such as {key}.{_EXAMPLE[key]}")
+        raise BadKey(where, f"is a table; name a key of it, such as {key}.{_EXAMPLE[key]}")
 
 
 _EXAMPLE = {"setup": "kind", "sut": "kind", "load": "multiplier", "limits": "cpus", "tune": "rps"}
-
-
-def _only_nearest(words: str) -> str:
-    """The nearest key, or the tables there are."""
-    if "did you mean" in words:
-        return words
-    return f"; keys begin with {', '.join(f'{t}.' for t in VARIED_TABLES)}"
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -16,6 +16,7 @@ A plugin declares its table as a subclass of `Options` and calls `check` in its 
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
 import re
@@ -26,6 +27,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -42,7 +44,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from nodrop.config.units import parse_bytes, parse_cpus
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, BadKey
 from nodrop.untrusted.folder import open_file, read_file
 from nodrop.untrusted.json_text import is_utf8
 
@@ -94,6 +96,10 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
 class Unbounded(Exception):
     """The text is beyond a bound that every experiment keeps: names the bound and the place."""
 
+    def __init__(self, words: str, *, key: str = "") -> None:
+        super().__init__(f"{key}: {words}" if key else words)
+        self.words = words
+
 
 def _loads(text: str) -> dict[str, Any]:
     """Tables that can be walked, printed and computed with."""
@@ -117,12 +123,11 @@ def _check_bounds(table: dict[str, Any]) -> None:
     while open_values:
         key, depth, value = open_values.pop()
         if isinstance(value, int) and not -MOST_INT <= value < MOST_INT:
-            raise Unbounded(f"{printable(key)}: the number is beyond 64 bits")
+            raise Unbounded("the number is beyond 64 bits", key=printable(key))
         if isinstance(value, dict | list):
             if depth > DEPTH:
-                raise Unbounded(
-                    f"{printable(key.partition('.')[0])}: is nested deeper than {DEPTH}"
-                )
+                table_key = printable(key.partition(".")[0])
+                raise Unbounded(f"is nested deeper than {DEPTH}", key=table_key)
             inner = value.items() if isinstance(value, dict) else enumerate(value)
             prefix = f"{key}." if key else ""
             open_values += [(f"{prefix}{name}", depth + 1, one) for name, one in inner]
@@ -156,7 +161,7 @@ def parse_setting(text: str) -> Setting:
     try:
         return Setting(text=text, path=key_path(key, where), value=_toml_value(value))
     except Unbounded as error:
-        raise BadInput(f"{where}: {str(error).removeprefix('v: ')}") from None
+        raise BadInput(f"{where}: {error.words}") from None
 
 
 def setting_text(key: str, value: Any) -> str:
@@ -249,7 +254,8 @@ def put(table: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
         return
     inner = table.setdefault(path[0], {})
     if not isinstance(inner, dict):
-        raise BadInput(f"{path[0]} is a value, so it holds no {'.'.join(path[1:])}")
+        words = f"{path[0]} is a value, so it holds no {'.'.join(path[1:])}"
+        raise BadInput(words, keys=path[:1])
     put(inner, path[1:], value)
 
 
@@ -281,40 +287,85 @@ def check(model: type[ModelT], options: Mapping[str, Any], *, table: str, base: 
     if "kind" not in model.model_fields:
         given.pop("kind", None)
     try:
-        # Through JSON: strictness then allows exactly what TOML can write (a list for a tuple, a
-        # string for a path), and refuses "5" or true for a number.
-        return model.model_validate_json(json.dumps(given, default=str), context={"base": base})
+        return _validated(model, given, base)
     except ValidationError as error:
-        raise BadInput(first_line(error, model, given, table)) from None
+        raise _first(error, model, given, table, base) from None
 
 
-def first_line(
-    error: ValidationError, model: type[BaseModel], given: Mapping[str, Any], table: str
-) -> str:
-    """The first thing that is wrong, as `key = value: what is allowed`."""
+def _validated(model: type[ModelT], given: Mapping[str, Any], base: Path) -> ModelT:
+    # Through JSON: strictness then allows exactly what TOML can write (a list for a tuple, a string
+    # for a path), and refuses "5" or true for a number.
+    return model.model_validate_json(json.dumps(given, default=str), context={"base": base})
+
+
+def _first(
+    error: ValidationError,
+    model: type[BaseModel],
+    given: Mapping[str, Any],
+    table: str,
+    base: Path,
+) -> BadInput:
+    """The first thing that is wrong, and what is allowed."""
     errors = error.errors(include_url=False)
     # A misspelt key is the likely cause of a missing one, so it comes first.
     errors.sort(key=lambda e: e["type"] != "extra_forbidden")
-    first = _place(errors[0], given)
-    alternatives = [e for e in errors if _place(e, given) == first]
-    key = ".".join([table, *map(_quoted, first)] if table else map(_quoted, first))
+    place = _place(errors[0], given)
+    alternatives = [e for e in errors if _place(e, given) == place]
+    key = _dotted(table, place)
     match errors[0]["type"]:
         case "extra_forbidden":
-            return f"{key}: no such key{_nearest(first, model, table)}"
+            return BadKey(key, f"no such key{_nearest(place, model, table)}", unknown=True)
         case "missing":
-            return f"{key}: missing; it must be given"
+            return BadKey(key, "missing; it must be given")
     allowed = " or ".join(dict.fromkeys(_allowed(e) for e in alternatives))
     allowed = allowed.replace(" or must be ", " or ").replace(" or allowed are ", " or ")
-    if not first:
-        return f"{key}: {allowed}" if key else allowed
-    return f"{key} = {shown(_value(first, given))}: {allowed}"
+    value, keys = _value(place, given), [key]
+    if isinstance(value, Mapping) and errors[0]["type"] == "value_error":
+        keys = [_dotted(key, [name]) for name in _at_odds(model, given, place, base)]
+    if not place:
+        return BadKey(key, allowed, keys=keys) if key else BadInput(allowed, keys=keys)
+    return BadKey(key, allowed, given=shown(value), keys=keys)
 
 
-def unknown_key(key: str, known: Sequence[str], *, prefix: str = "") -> str:
-    """Words for a key that does not exist, with the nearest that does."""
+MOST_AT_ODDS = 100
+"""Keys of a table that are looked at; a table of a model has fewer."""
+
+
+def _at_odds(
+    model: type[BaseModel], given: Mapping[str, Any], place: Sequence[str | int], base: Path
+) -> Iterator[str]:
+    """Keys of the table at a place that do not fit together: without any one of them the table
+    would not be refused as a whole."""
+    for name in islice(_value(place, given), MOST_AT_ODDS):
+        less = copy.deepcopy(dict(given))
+        del _value(place, less)[name]
+        try:
+            _validated(model, less, base)
+        except ValidationError as error:
+            if any(_place(e, less) == tuple(place) for e in error.errors(include_url=False)):
+                continue
+        yield name
+
+
+def _dotted(table: str, place: Sequence[str | int]) -> str:
+    return ".".join([table, *map(_quoted, place)] if table else map(_quoted, place))
+
+
+def unknown_key(
+    key: str,
+    known: Sequence[str],
+    *,
+    prefix: str = "",
+    suffix: str = "",
+    otherwise: str | None = None,
+) -> str:
+    """Words for a key that does not exist, with the nearest that does; if none is near
+    `otherwise`, by default all that do."""
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.55)
     if near:
-        return f"; did you mean {prefix}{near[0]}?"
+        return f"; did you mean {prefix}{near[0]}{suffix}?"
+    if otherwise is not None:
+        return otherwise
     return f"; allowed are {', '.join(prefix + k for k in sorted(known))}" if known else ""
 
 
@@ -512,7 +563,7 @@ def _place(error: ErrorDetails, given: object) -> tuple[str | int, ...]:
     return tuple(place)
 
 
-def _value(place: Sequence[str | int], given: object) -> object:
+def _value(place: Sequence[str | int], given: object) -> Any:
     here: Any = given
     for part in place:
         here = here[part]
@@ -532,7 +583,7 @@ def _nearest(place: Sequence[str | int], model: type[BaseModel], table: str) -> 
         inner = _model_of(field.annotation) if field else None
     if inner is None:
         return ""
-    prefix = ".".join([table, *map(_quoted, place[:-1])] if table else map(_quoted, place[:-1]))
+    prefix = _dotted(table, place[:-1])
     return unknown_key(
         str(place[-1]), list(inner.model_fields), prefix=prefix + "." if prefix else ""
     )

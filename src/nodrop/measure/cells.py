@@ -13,7 +13,7 @@ from typing import Any
 from nodrop.config.experiment import Experiment
 from nodrop.config.search import MOST_COPIES, SHORTEST_S, Search
 from nodrop.config.units import format_cpus, format_seconds, parse_cpus
-from nodrop.errors import BadInput, LabProblem
+from nodrop.errors import BadInput, BadKey, LabProblem
 from nodrop.ledger.over_time import least_duration_s
 from nodrop.measure.controllers.blocks import Factors
 from nodrop.results.records import LoadWindow
@@ -88,50 +88,60 @@ def must_answer(sut: Sut, load: LoadGenerator) -> None:
     if sut.unit == load.unit and sut.answers in ("", load.name):
         return
     has = f'answers load.kind = "{sut.answers}" alone' if sut.answers else "answers nobody"
-    raise BadInput(
-        f'load.kind = "{load.name}": not with sut.kind = "{sut.name}", which {has}; choose another '
-        "sut.kind or load.kind"
+    raise BadKey(
+        "load.kind",
+        f'not with sut.kind = "{sut.name}", which {has}; choose another sut.kind or load.kind',
+        given=f'"{load.name}"',
     )
 
 
 def must_share(cell: Cell, setup: Setup, *, searched: Search | None) -> None:
     if cell.ports > 1 and not setup.several_ports:
-        raise BadInput(
-            f'sut.ports = {cell.ports}: not with setup.kind = "{setup.name}", which shows one port '
-            'inside; set setup.kind = "bare", or leave sut.ports out'
+        raise BadKey(
+            "sut.ports",
+            f'not with setup.kind = "{setup.name}", which shows one port '
+            'inside; set setup.kind = "bare", or leave sut.ports out',
+            given=str(cell.ports),
         )
     if cell.ports > 1 and cell.instances > 1:
-        raise BadInput(
-            f"sut.ports = {cell.ports}: not with setup.instances = {cell.instances}, each of which "
-            "has a port of its own; leave one of them out"
+        raise BadKey(
+            "sut.ports",
+            f"not with setup.instances = {cell.instances}, each of which "
+            "has a port of its own; leave one of them out",
+            given=str(cell.ports),
         )
     if cell.ports > 1 and cell.splitter.kind == "bridge":
-        raise BadInput(
-            f'setup.splitter = "bridge": not with sut.ports = {cell.ports}, for it leads to '
-            'instances; set it to "nft", "copy" or "trace", or leave it out'
+        raise BadKey(
+            "setup.splitter",
+            f"not with sut.ports = {cell.ports}, for it leads to "
+            'instances; set it to "nft", "copy" or "trace", or leave it out',
+            given='"bridge"',
         )
     if traces := port_traces(cell.load):
         _must_be_one_for_each(cell, len(traces))
     elif cell.splitter.kind == "trace":
         _must_have_replicas(cell, searched)
     if cell.instances > 1 and setup.alone:
-        raise BadInput(
-            f'setup.instances = {cell.instances}: not with setup.kind = "{setup.name}", because '
-            f"{setup.alone}; leave it out"
+        raise BadKey(
+            "setup.instances",
+            f'not with setup.kind = "{setup.name}", because {setup.alone}; leave it out',
+            given=str(cell.instances),
         )
 
 
 def _must_be_one_for_each(cell: Cell, traces: int) -> None:
     if traces != cell.ports:
-        raise BadInput(
-            "load.trace: a list has one trace for each port of the SUT, and these are "
+        raise BadKey(
+            "load.trace",
+            "a list has one trace for each port of the SUT, and these are "
             f"{traces} for sut.ports = {cell.ports}; set sut.ports = {traces}, or name as many "
-            "as there are ports"
+            "as there are ports",
         )
     if cell.splitter.kind != "trace":
-        raise BadInput(
-            "load.trace: a list has one trace for each port of the SUT, and setup.splitter = "
-            f'"{cell.splitter.kind}" shares them otherwise; set setup.splitter = "trace"'
+        raise BadKey(
+            "load.trace",
+            "a list has one trace for each port of the SUT, and setup.splitter = "
+            f'"{cell.splitter.kind}" shares them otherwise; set setup.splitter = "trace"',
         )
 
 
@@ -139,11 +149,13 @@ def _must_have_replicas(cell: Cell, searched: Search | None) -> None:
     receivers, replicas = cell.instances * cell.ports, cell.load.get("multiplier", 1)
     # A search that varies them begins below; what stands idle then, a finding says.
     if (searched is None or searched.by != "multiplier") and replicas < receivers:
-        raise BadInput(
-            f'setup.splitter = "trace": {receivers} receivers get whole replicas of the trace, and '
+        raise BadKey(
+            "setup.splitter",
+            f"{receivers} receivers get whole replicas of the trace, and "
             f"load.multiplier = {replicas:g} makes {'one' if replicas <= 1 else 'fewer'}; set "
             f"load.multiplier = {receivers} or more, or load.trace to a list of a trace for each "
-            "port"
+            "port",
+            given='"trace"',
         )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from nodrop.errors import REMEDIES, BadInput, Interrupted, NotReady, interrupts
+from nodrop.errors import REMEDIES, BadInput, BadKey, Interrupted, NotReady, interrupts
 from nodrop.results.layout import MANIFEST, safe_name
 from nodrop.results.store import MARK, Store, before_anything, brought, copy_of
 from nodrop.untrusted.folder import Folder
@@ -235,24 +235,29 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 def blaming_options(asked: Experiment, plan: Callable[[], Plan]) -> Plan:
     """A SUT that has no such key is said by the option of the command line; so is a described
     program in the place of a kind."""
+    from nodrop.config.options import shown
     from nodrop.testbed.suts.command.description import shipped
 
     try:
         return plan()
-    except BadInput as error:
-        kind = asked.sut["kind"]
-        if f'sut.kind = "{kind}": ' in error.message and kind in shipped():
+    except BadKey as error:
+        kind, option = asked.sut["kind"], OF_SUT.get(error.key)
+        no_such_kind = (error.key, error.given) == ("sut.kind", shown(kind))
+        if no_such_kind and kind in shipped():
             raise BadInput(
                 f"--sut {kind}: is a program of SUT command: --sut command --set sut.program={kind}"
             ) from None
-        if f'sut.kind = "{kind}": ' in error.message:
+        if no_such_kind:
             alike = [name for name in shipped() if name.startswith(kind.rstrip("0123456789"))]
             command = f"--sut command --set sut.program={alike[-1]}" if alike else "nodrop sut list"
             raise BadInput(error.message, hint=f"other capture programs: `{command}`") from None
-        for key in ("rules", "config", "binary", "image", "threads"):
-            if f"sut.{key}: no such key" in error.message:
-                raise BadInput(f"--{key}: {kind} takes no {key}; leave it out") from None
+        if error.unknown and option:
+            raise BadInput(f"--{option}: {kind} takes no {option}; leave it out") from None
         raise
+
+
+OF_SUT = {f"sut.{key}": key for key in ("rules", "config", "binary", "image", "threads")}
+"""Key → its option of the command line."""
 
 
 def all_settings(settings: list[str] | None, *, tolerate_truncated: bool) -> list[str]:

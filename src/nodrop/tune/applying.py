@@ -18,7 +18,7 @@ from typing import Any
 
 from nodrop import plugins
 from nodrop.config.options import shown
-from nodrop.errors import BadInput, LabProblem, NodropError
+from nodrop.errors import BadInput, BadKey, LabProblem, NodropError
 from nodrop.testbed.hosts.api import UndoAction, UndoJournal
 from nodrop.testbed.hosts.local import run_command
 from nodrop.testbed.labs.port_settings import (
@@ -448,7 +448,7 @@ def asked(table: Mapping[str, Any]) -> Asked:
     found: list[tuple[Knob, str]] = []
     for name, value in table.items():
         if isinstance(value, bool) or not isinstance(value, str | int):
-            raise BadInput(f"tune.{name}: must be a text or a number")
+            raise BadKey(f"tune.{name}", "must be a text or a number")
         try:
             found += parse([f"{name}={value}"], known)
         except BadInput as error:

@@ -464,6 +464,6 @@ def find(name: str, knobs: Sequence[AnyKnob], *, value: str = "VALUE") -> AnyKno
         )
     if name in (knob.id for knob in KNOBS):
         raise BadInput(f"{name}: is no knob of Suricata's yaml: leave --config FILE out")
-    near = unknown_key(name, [*known, *of_suricata])
-    near = near if "did you mean" in near else "; `nodrop tune plan` lists them"
+    lists = "; `nodrop tune plan` lists them"
+    near = unknown_key(name, [*known, *of_suricata], otherwise=lists)
     raise BadInput(f"{name}: no such knob{near}")

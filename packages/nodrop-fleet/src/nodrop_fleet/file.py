@@ -96,7 +96,7 @@ def load_fleet(path: Path) -> FleetSource:
         _must_fit(file)
         return FleetSource(path=path, text=text, file=file, pairs=_pairs(file))
     except BadInput as error:
-        raise BadInput(f"{path}: {error.message}", hint=error.hint) from None
+        raise error.at(path) from None
 
 
 def _must_fit(file: FleetFile) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nodrop.errors import BadInput
+from nodrop.errors import BadKey
 from nodrop.ledger import sender
 from nodrop.ledger.hops import Problem, Reason
 from nodrop.ledger.sender import SenderLimits, Sending
@@ -60,9 +60,11 @@ def provision_each(
     association leads to one."""
     del ports, splitter
     if number > 1 and setup.name != "bare":
-        raise BadInput(
-            f"setup.instances = {number}: instances that answer a load share the address of the "
-            'receiving port, which setup.kind = "bare" alone leaves where it is; leave it out'
+        raise BadKey(
+            "setup.instances",
+            "instances that answer a load share the address of the "
+            'receiving port, which setup.kind = "bare" alone leaves where it is; leave it out',
+            given=str(number),
         )
     with ExitStack() as stack:
         envs = instances.place_on(setup, [link] * number, bits, limits, work, journal, stack)

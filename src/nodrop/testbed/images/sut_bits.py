@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.config.options import INPUTS, input_path
-from nodrop.errors import BadInput, LabProblem
+from nodrop.errors import BadInput, BadKey, LabProblem
 from nodrop.testbed.hosts.local import run_command
 from nodrop.testbed.hosts.node import file_sha256
 from nodrop.testbed.images.bootstrap import build_image
@@ -34,7 +34,7 @@ def resolve_bits(
     if binary := options.get("binary"):
         path = input_path(Path(str(binary)), base)
         if not (path.is_file() and os.access(path, os.X_OK)):
-            raise BadInput(f'sut.binary = "{binary}": {path} is not an executable file')
+            raise BadKey("sut.binary", f"{path} is not an executable file", given=f'"{binary}"')
         return binary_bits(path.resolve(), version)
     wanted = options.get("image")
     name = INPUTS.get().image(str(wanted or recipe))
@@ -42,7 +42,7 @@ def resolve_bits(
         try:
             return find_image(name).bits()
         except BadInput as error:
-            raise BadInput(f'sut.image = "{wanted}": {error.message}', hint=error.hint) from None
+            raise BadKey("sut.image", error.message, given=f'"{wanted}"', hint=error.hint) from None
     if found := find_bits(recipe, version):
         return found
     others = ", ".join(f'"{image.tag}"' for image in list_images(recipe))

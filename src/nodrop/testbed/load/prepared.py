@@ -23,7 +23,7 @@ from typing import IO, Any, TextIO
 
 from nodrop.config.replay import ReplayOptions
 from nodrop.config.units import count_of, format_seconds
-from nodrop.errors import BadInput, LabProblem
+from nodrop.errors import BadKey, LabProblem
 from nodrop.ledger.verdict import percent
 from nodrop.testbed.hosts.api import Completed
 from nodrop.testbed.hosts.folders import put_in_place, traces_folder
@@ -155,7 +155,7 @@ def prepared(path: Path, options: ReplayOptions, *, as_pcap: bool = False) -> Pr
     """The capture as these options want it sent; `as_pcap`: a pcap file even if nothing is changed.
     BadInput names what no port can send."""
     if not path.is_file():
-        raise BadInput(f"load.trace: {path} does not exist or is no file")
+        raise BadKey("load.trace", f"{path} does not exist or is no file")
     now, node = path.stat(), find_node_binary()
     made_by = node.stat()
     stamp = [now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns]
@@ -208,7 +208,7 @@ def _make(path: Path, node: Path, made: Path, argv: Sequence[str]) -> Mapping[st
         done = read_by(command, path, timeout_s=TIMEOUT_S)
         said = " ".join(done.stderr.removeprefix("nodrop-node trace: ").split())
         if done.returncode == 2:
-            raise BadInput(f"load.trace: {_as_settings(said)}")
+            raise BadKey("load.trace", _as_settings(said))
         if done.returncode != 0:
             raise LabProblem(f"load.trace: {path} cannot be prepared: {said}")
         with making_sense("what `nodrop-node trace prepare` says"):

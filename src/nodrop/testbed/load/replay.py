@@ -12,7 +12,7 @@ from typing import Any
 from nodrop import protocol as events
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
-from nodrop.errors import BadInput
+from nodrop.errors import BadKey
 from nodrop.ledger.over_time import SenderBurst
 from nodrop.protocol import ReplayResult
 from nodrop.testbed.hosts.api import HostProcess, Json, Link, ReplayJob, UndoJournal
@@ -51,7 +51,9 @@ class Replay(TraceLoad):
         self.options = check(ReplayOptions, options, table="load", base=base)
         self.constant_rate = self.options.pps is not None
         if len(self.options.cpus) > 1:
-            raise BadInput(f'load.cpu = "{self.options.cpu}": one thread sends: name one CPU')
+            raise BadKey(
+                "load.cpu", "one thread sends: name one CPU", given=f'"{self.options.cpu}"'
+            )
 
     def files(self) -> Sequence[Path]:
         return [self.trace]

@@ -16,7 +16,7 @@ from typing import IO, Any
 from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.config.units import format_cpus
-from nodrop.errors import BadInput, LoadFailed
+from nodrop.errors import BadKey, LoadFailed
 from nodrop.testbed.hosts.api import Child, HostProcess, Link, SpawnRequest, UndoJournal
 from nodrop.testbed.hosts.processes import cpu_s as cpu_s_of
 from nodrop.testbed.hosts.processes import ended
@@ -90,24 +90,30 @@ class Tcpreplay(TraceLoad):
         self.options = check(ReplayOptions, given, table="load", base=base)
         self.constant_rate = self.options.pps is not None
         if not isinstance(self.options.multiplier, int):
-            raise BadInput(
-                f"load.multiplier = {self.options.multiplier}: tcpreplay sends whole copies only",
+            raise BadKey(
+                "load.multiplier",
+                "tcpreplay sends whole copies only",
+                given=str(self.options.multiplier),
                 hint='set a whole number, or load.kind = "replay"',
             )
         self.senders = self.options.multiplier
         if self.options.multiplier > 1 and self.options.flows == "distinct":
-            raise BadInput(
-                'load.flows = "distinct": tcpreplay sends N identical copies of a trace',
+            raise BadKey(
+                "load.flows",
+                "tcpreplay sends N identical copies of a trace",
+                given='"distinct"',
                 hint='set load.flows = "same", or load.kind = "replay"',
             )
         if self.options.loop_flows == "distinct":
-            raise BadInput(
-                'load.loop_flows = "distinct": tcpreplay sends the same flows in each pass',
+            raise BadKey(
+                "load.loop_flows",
+                "tcpreplay sends the same flows in each pass",
+                given='"distinct"',
                 hint='leave it out, or set load.kind = "replay"',
             )
         if self.options.duration_s is not None:
-            raise BadInput(
-                "load.duration_s: tcpreplay here sends whole passes only", hint="use load.loops"
+            raise BadKey(
+                "load.duration_s", "tcpreplay here sends whole passes only", hint="use load.loops"
             )
 
     @cached_property

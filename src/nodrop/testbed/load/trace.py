@@ -24,7 +24,7 @@ from nodrop.config.replay import (
     GrowingRate,
     ReplayOptions,
 )
-from nodrop.errors import BadInput, LabProblem, NodeRefused
+from nodrop.errors import BadInput, BadKey, LabProblem, NodeRefused
 from nodrop.ledger.balance import SHORTEST_FRAME_BYTES, Lengths
 from nodrop.ledger.imbalance import FlowShares
 from nodrop.protocol import ReassemblyForecast, TracePlanned, TraceResult
@@ -76,7 +76,7 @@ def _sent(options: ReplayOptions) -> tuple[Path, WindowSource | None]:
     made = _made(
         f"withheld-{named}.pcap",
         lambda out: ["withhold", str(whole), str(out), "--ratio", ratio, "--seed", seed, *cut],
-        where="load.withhold",
+        key="load.withhold",
     )
     return made, source
 
@@ -115,7 +115,7 @@ def _cut(
         partial.unlink(missing_ok=True)
         why = " ".join(done.stderr.split()).removeprefix("nodrop-node trace: ")
         of_file = why.startswith(str(trace))
-        raise BadInput(f"load.trace: {why}" if of_file else f"load.window: {trace}: {why}")
+        raise BadKey("load.trace", why) if of_file else BadKey("load.window", f"{trace}: {why}")
     with making_sense("what the node says of a window"):
         said = decode_object(done.stdout)
         source = WindowSource(path=trace, sha256=member(said, "sha256", str), window=_window(said))
@@ -174,15 +174,15 @@ def _named(options: ReplayOptions) -> Path:
     return _made(
         f"{profile}-{_node_sha256()[:12]}.pcap",
         lambda out: ["make", profile, str(out)],
-        where=f'load.trace = "{trace}"',
+        given=f'"{trace}"',
     )
 
 
 def prepared_trace(options: ReplayOptions) -> Prepared:
     """The capture that `load.trace` names, in the form in which it is sent."""
     path = _joined(options) if options.joined else Path(*options.traces)
-    if path.is_file() and (problem := memory_problem(path, path.stat().st_size)):
-        raise BadInput(problem)  # the node reads it into memory
+    if path.is_file():  # the node reads it into memory
+        _must_fit_into_memory(path, path.stat().st_size)
     _speaks(find_node_binary())
     return prepared(path, options)
 
@@ -219,8 +219,7 @@ def _joined(options: ReplayOptions) -> Path:
     pieces = [Path(piece) for piece in options.traces]
     for piece in pieces:
         _speaks(find_node_binary())
-        if problem := memory_problem(piece, sum(each.stat().st_size for each in pieces)):
-            raise BadInput(problem)
+        _must_fit_into_memory(piece, sum(each.stat().st_size for each in pieces))
     cut = ["--tolerate-truncated"] if options.tolerate_truncated else []
     named = repr([(str(piece), _stamp(piece)) for piece in pieces] + [_node_sha256(), cut])
     names = re.sub(r"[^A-Za-z0-9+.-]+", "-", f"{pieces[0].name}+{len(pieces) - 1}")
@@ -230,7 +229,6 @@ def _joined(options: ReplayOptions) -> Path:
             *("merge", *map(str, pieces), "--out", str(out), "--own-times"),
             *cut,
         ],
-        where="load.trace",
     )
 
 
@@ -240,8 +238,7 @@ def _side_by_side(parts: Sequence[TraceFacts]) -> Path:
     contents = " ".join([_node_sha256(), *(part.sha256 for part in parts)])
     names = re.sub(r"[^A-Za-z0-9+.-]+", "-", "+".join(part.path.stem for part in parts))
     name = f"{names[:LONGEST_NAMES]}-{hashlib.sha256(contents.encode()).hexdigest()[:12]}.pcap"
-    if problem := memory_problem(Path(name), sum(part.memory_bytes for part in parts)):
-        raise BadInput(problem)
+    _must_fit_into_memory(Path(name), sum(part.memory_bytes for part in parts))
     macs = ",".join(addresses(len(parts)))
     return _made(
         name,
@@ -249,7 +246,6 @@ def _side_by_side(parts: Sequence[TraceFacts]) -> Path:
             *("merge", *(str(part.path) for part in parts)),
             *("--out", str(out), "--dst-macs", macs),
         ],
-        where="load.trace",
     )
 
 
@@ -257,7 +253,9 @@ LONGEST_NAMES = 80
 MOST_LISTED_BYTES = 256 << 20
 
 
-def _made(name: str, argv: Callable[[Path], Sequence[str]], *, where: str) -> Path:
+def _made(
+    name: str, argv: Callable[[Path], Sequence[str]], *, key: str = "load.trace", given: str = ""
+) -> Path:
     """A trace that the node makes once: it is kept in the cache folder."""
     made = traces_folder() / name
     if not made.is_file():
@@ -270,7 +268,7 @@ def _made(name: str, argv: Callable[[Path], Sequence[str]], *, where: str) -> Pa
             )
             if done.returncode != 0:
                 said = " ".join(done.stderr.removeprefix("error: ").split())
-                raise BadInput(f"{where}: {said}")
+                raise BadKey(key, said, given=given)
             beside = partial.with_name(f"{partial.name}.json")
             if beside.is_file():
                 beside.rename(made.with_name(f"{made.name}.json"))
@@ -445,7 +443,7 @@ def read_trace(path: Path, options: ReplayOptions, *, pass_s: float | None = Non
 def _stamp(path: Path) -> tuple[int, ...]:
     """Stamp of a file: another one is another file."""
     if not path.is_file():
-        raise BadInput(f"load.trace: {path} does not exist or is no file")
+        raise BadKey("load.trace", f"{path} does not exist or is no file")
     now = path.stat()
     return now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns
 
@@ -456,8 +454,7 @@ def _read(
     path: Path, stamp: tuple[int, ...], options: ReplayOptions, pass_s: float | None
 ) -> TraceFacts:
     # Before it is read: the node has it in memory for that already.
-    if problem := memory_problem(path, stamp[2]):
-        raise BadInput(problem)
+    _must_fit_into_memory(path, stamp[2])
     spec = {
         "job": "trace",
         "trace": str(path),
@@ -484,7 +481,7 @@ def _read(
     except NodeRefused as refused:
         if refused.kind == "protocol":
             raise
-        raise BadInput(f"load.trace: {refused.said}", hint=refused.hint) from refused
+        raise BadKey("load.trace", refused.said, hint=refused.hint) from refused
     return _facts(path, said, options)
 
 
@@ -573,6 +570,11 @@ def memory_problem(path: Path, needed_bytes: int) -> str:
         f"{needed_bytes / 2**20:,.0f} MiB, and this host has {available_bytes / 2**20:,.0f} MiB "
         "available: cut it (nodrop trace cut), or free memory"
     )
+
+
+def _must_fit_into_memory(path: Path, needed_bytes: int) -> None:
+    if problem := memory_problem(path, needed_bytes):
+        raise BadInput(problem, keys=["load.trace"])
 
 
 def _available_bytes() -> int | None:

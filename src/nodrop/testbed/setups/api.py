@@ -306,8 +306,9 @@ def pins_within_limits(pins: Mapping[str, str], setup: Setup, limits: Limits) ->
     known = limits.cpus is not None or setup.brings_cpus
     if pins and known and setup.heeds_cpus:
         why = f'for limits.cpus = "{limits.cpus}"' if limits.cpus else "without limits.cpus"
-        for words in pin_problems(pins, setup.cpus(limits)):
-            raise BadInput(f"{words}, {why}")
+        for key, cpus in pins.items():
+            for words in pin_problems({key: cpus}, setup.cpus(limits)):
+                raise BadInput(f"{words}, {why}", keys=[key])
 
 
 def missing_cpus(key: str, asked: str, there: AbstractSet[int], words: str) -> Sequence[str]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from nodrop.config.replay import REPLAYING
 from nodrop.detections import By, FoundDetections
-from nodrop.errors import BadInput
+from nodrop.errors import BadKey
 from nodrop.ledger.hops import Place, Problem
 from nodrop.ledger.imbalance import ThreadRole
 from nodrop.ledger.over_time import Served
@@ -329,18 +329,22 @@ class Detecting(Protocol):
 def must_be_detectable(sut: Sut, load: Mapping[str, Any]) -> Sequence[str]:
     """BadInput if it cannot be said which detections a load should bring."""
     if not isinstance(sut, Detecting):
-        raise BadInput(f'measure.outcome: sut "{sut.name}" logs no detections: leave it out')
-    where = "measure.outcome: it cannot be said what to expect of "
+        raise BadKey("measure.outcome", f'sut "{sut.name}" logs no detections: leave it out')
+    if what := _undetectable(load):
+        raise BadKey("measure.outcome", f"it cannot be said what to expect of {what}")
+    return ()
+
+
+def _undetectable(load: Mapping[str, Any]) -> str:
+    """Property of a load that leaves open which detections it should bring, and what to do."""
     if load.get("kind") not in REPLAYING or (
         isinstance(load.get("trace"), list | tuple) and not load.get("joined")
     ):
-        raise BadInput(f"{where}this load: replay one trace")
+        return "this load: replay one trace"
     if load.get("flows") == "same" and load.get("multiplier", 1) != 1:
-        raise BadInput(
-            f'{where}load.flows = "same": identical copies raise alerts of their own; leave it out'
-        )
+        return 'load.flows = "same": identical copies raise alerts of their own; leave it out'
     if load.get("loops", 1) != 1:
-        raise BadInput(f"{where}load.loops, which sends a trace again: give a longer trace")
+        return "load.loops, which sends a trace again: give a longer trace"
     if load.get("duration_s") is not None:
-        raise BadInput(f"{where}load.duration_s, which ends a trace early: use load.window")
-    return ()
+        return "load.duration_s, which ends a trace early: use load.window"
+    return ""

@@ -28,7 +28,7 @@ from nodrop.config.options import (
     read_toml,
     unknown_key,
 )
-from nodrop.errors import BadInput
+from nodrop.errors import BadInput, BadKey
 from nodrop.ledger.imbalance import ThreadRole
 from nodrop.untrusted.json_text import NotJson, decode_object
 from nodrop.untrusted.matching import TooSlow, matches
@@ -471,16 +471,18 @@ def shipped() -> Mapping[str, Path]:
 def find_program(written: object, *, base: Path) -> Path:
     known = shipped()
     if written is None:
-        raise BadInput(
-            f"sut.program: missing; it must be given: {', '.join(known)}, or a .toml file"
+        raise BadKey(
+            "sut.program", f"missing; it must be given: {', '.join(known)}, or a .toml file"
         )
     if not isinstance(written, str):
-        raise BadInput("sut.program: must be a text in quotes")
+        raise BadKey("sut.program", "must be a text in quotes")
     if written in known:
         return known[written]
     if not written.endswith(".toml"):
         near = unknown_key(written, list(known))
-        raise BadInput(f'sut.program = "{written}": is no shipped program, and no .toml file{near}')
+        raise BadKey(
+            "sut.program", f"is no shipped program, and no .toml file{near}", given=f'"{written}"'
+        )
     return input_path(Path(written), base)
 
 
@@ -501,7 +503,7 @@ def read_program(path: Path, values: Mapping[str, Any] | None = None) -> Program
                 table = _merged(table, keys) if value == chosen else table
         return check(ProgramDescription, table, table="", base=path.parent)
     except BadInput as error:
-        raise BadInput(f"{path}: {error.message}", hint=error.hint) from None
+        raise error.at(path) from None
 
 
 def _must_be_words(value: Any, key: str = "") -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from nodrop.config.units import parse_cpus
-from nodrop.errors import BadInput, TrialFailed
+from nodrop.errors import BadInput, BadKey, TrialFailed
 from nodrop.testbed.suts.suricata import dpdk
 from nodrop.testbed.suts.suricata.own_yaml import MAX_PENDING_PACKETS, Yaml
 from nodrop.testbed.suts.suricata.sut_options import CaptureKind, SuricataOptions
@@ -181,7 +181,7 @@ def render(
     captures = document["af-packet"]
     tables = isinstance(captures, list) and all(isinstance(capture, dict) for capture in captures)
     if not tables or not captures:
-        raise BadInput("sut.overrides.af-packet: must stay a list of tables, one per interface")
+        raise BadKey("sut.overrides.af-packet", "must stay a list of tables, one per interface")
     return document
 
 
@@ -442,7 +442,7 @@ def _put(document: Yaml, path: str, value: object) -> None:
     here: Any = document
     *way, last = path.split(".")
     if len(way) > MOST_STEPS:
-        raise BadInput(f"sut.overrides.{path[:40]}…: has more than {MOST_STEPS} steps")
+        raise BadKey(f"sut.overrides.{path[:40]}…", f"has more than {MOST_STEPS} steps")
     for depth, part in enumerate(way):
         here = _step(here, part, path, way[:depth])
     if isinstance(here, list):
@@ -466,16 +466,17 @@ def _step(here: Any, part: str, path: str, before: Sequence[str]) -> Any:
 
 def _index(entries: list[Any], part: str, path: str, before: Sequence[str]) -> int:
     if not part.isdecimal() or len(part) > 6 or int(part) >= len(entries):
-        raise BadInput(
-            f"sut.overrides.{path[:200]}: {'.'.join(before)[:80]} is a list of {len(entries)}; "
-            f"{part[:20]!r} must be an index from 0 to {len(entries) - 1}"
+        raise BadKey(
+            f"sut.overrides.{path[:200]}",
+            f"{'.'.join(before)[:80]} is a list of {len(entries)}; "
+            f"{part[:20]!r} must be an index from 0 to {len(entries) - 1}",
         )
     return int(part)
 
 
 def _no_way(path: str, before: Sequence[str], here: object) -> BadInput:
-    return BadInput(
-        f"sut.overrides.{path}: {'.'.join(before)} is the value {here!r}, not a table or list"
+    return BadKey(
+        f"sut.overrides.{path}", f"{'.'.join(before)} is the value {here!r}, not a table or list"
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from nodrop.config.options import INPUTS, input_path, shown
-from nodrop.errors import BadInput
+from nodrop.errors import BadKey
 from nodrop.protocol import YamlText
 from nodrop.untrusted.folder import read_file
 from nodrop.untrusted.json_text import one_line
@@ -60,10 +60,9 @@ def read_own(path: Path) -> Yaml:
     return _read_yaml(_Source(path))
 
 
-def of_option(error: BadInput) -> BadInput:
+def of_option(error: BadKey) -> BadKey:
     """The error as one of a file that the option --config names."""
-    words = error.message.removeprefix("sut.config: ")
-    return BadInput(f"--config: {words}", hint=error.hint)
+    return BadKey("--config", error.words, hint=error.hint)
 
 
 def read_texts(yaml_text: YamlText) -> Yaml:
@@ -184,18 +183,18 @@ class _Source:
         try:
             itself = path.resolve()
         except RuntimeError:
-            raise BadInput(f"sut.config: {path}: is a link that leads to itself") from None
+            raise BadKey("sut.config", f"{path}: is a link that leads to itself") from None
         self._chain: tuple[Path, ...] = (*(outer._chain if outer else ()), itself)
         self._left: list[None] = outer._left if outer else [None] * MOST_FILES
         if self._chain.count(itself) > 1:
-            raise BadInput(f"sut.config: {path}: includes itself")
+            raise BadKey("sut.config", f"{path}: includes itself")
         if not self._left:
-            raise BadInput(f"sut.config: {path}: more than {MOST_FILES} files are included")
+            raise BadKey("sut.config", f"{path}: more than {MOST_FILES} files are included")
         self._left.pop()
 
     def included(self, name: object) -> Yaml:
         if not isinstance(name, str):
-            raise BadInput(f"sut.config: {self.path}: include needs a file name")
+            raise BadKey("sut.config", f"{self.path}: include needs a file name")
         return _read_yaml(_Source(input_path(Path(name), self.path.parent), self))
 
 
@@ -214,8 +213,9 @@ def _read_yaml(source: _Source) -> Yaml:
         _must_not_be_rules(path)
         text = source.read(path)
         if text.startswith(UTF_16):
-            raise BadInput(
-                f"sut.config: {path}: is UTF-16, which Suricata does not read{source.by}",
+            raise BadKey(
+                "sut.config",
+                f"{path}: is UTF-16, which Suricata does not read{source.by}",
                 hint=f"iconv -f UTF-16 -t UTF-8 {shlex.quote(str(path))} > suricata-utf8.yaml",
             )
         _must_begin_as_yaml_1_1(text)
@@ -223,13 +223,13 @@ def _read_yaml(source: _Source) -> Yaml:
         loader.source = source
         document = loader.get_single_data()
     except OSError as error:
-        raise BadInput(f"sut.config: {path}: {error.strerror}{source.by}") from None
+        raise BadKey("sut.config", f"{path}: {error.strerror}{source.by}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BadInput(f"sut.config: {path}: {_one_line(error)}{source.by}") from None
+        raise BadKey("sut.config", f"{path}: {_one_line(error)}{source.by}") from None
     except RecursionError:
-        raise BadInput(f"sut.config: {path}: is nested too deep") from None
+        raise BadKey("sut.config", f"{path}: is nested too deep") from None
     if not isinstance(document, dict):
-        raise BadInput(f"sut.config: {path}: must be a table of settings, as suricata.yaml is")
+        raise BadKey("sut.config", f"{path}: must be a table of settings, as suricata.yaml is")
     _check_size(document, path)
     return _with_includes(document, source)
 
@@ -237,8 +237,9 @@ def _read_yaml(source: _Source) -> Yaml:
 def _must_not_be_rules(path: Path) -> None:
     """A file of rules may be larger than any yaml: said before it is read."""
     if path.suffix == ".rules":
-        raise BadInput(
-            f"sut.config: {path}: is a file of rules by its name, and no suricata.yaml",
+        raise BadKey(
+            "sut.config",
+            f"{path}: is a file of rules by its name, and no suricata.yaml",
             hint=f"a Suricata that is measured takes it as --rules {shlex.quote(str(path))}",
         )
 
@@ -263,9 +264,9 @@ def _check_size(document: Yaml, path: Path) -> None:
             continue
         left -= len(value)
         if left < 0:
-            raise BadInput(f"sut.config: {path}: has more than {MOST_NODES:,} settings")
+            raise BadKey("sut.config", f"{path}: has more than {MOST_NODES:,} settings")
         if depth > MOST_STEPS:
-            raise BadInput(f"sut.config: {path}: is nested deeper than {MOST_STEPS}")
+            raise BadKey("sut.config", f"{path}: is nested deeper than {MOST_STEPS}")
         inner = value.values() if isinstance(value, dict) else value
         open_values += [(depth + 1, one) for one in inner]
 
