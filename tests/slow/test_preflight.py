@@ -177,7 +177,6 @@ def test_a_doctor_says_all_at_once(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("nodrop.testbed.labs.api.which", lambda _: None)
-    monkeypatch.setattr("nodrop.measure.preflight.host_notes", list)
     file = tmp_path / "x.toml"
     file.write_text(ABSENT.format(setup=setup, sender=sender, sut=sut, gib=gib))
     experiment = load_experiment(file)

@@ -386,7 +386,7 @@ def test_what_stands_in_the_way_is_one_sentence(run: Run, there: Pair, tmp_path:
     try:
         file, lab = written(there, tmp_path)
         asked = load_experiment(file)
-        problems, *_ = doctor_elsewhere(asked, load_lab(lab), make_plan(asked))
+        problems = doctor_elsewhere(asked, load_lab(lab), make_plan(asked)).problems
     finally:
         receiver.run("ip", "link", "set", "cab0", "up")
     assert "receiver sensor1: cab0 is down; `ip link set cab0 up`" in problems, problems

@@ -153,13 +153,13 @@ def test_a_doctor_says_so_too(bench: Bench, tmp_path: Path, state: None) -> None
     file.write_text(SINK)
     experiment = load_experiment(file, ())
     plan, before = make_plan(experiment), sent_by(pair.sender)
-    problems, _, certificates = looked_at(where, experiment, plan)
-    (words,) = problems
+    found = looked_at(where, experiment, plan)
+    (words,) = found.problems
     assert words.startswith("cable: none of 32 marked frames came from far0 of sender gen1")
     assert sent_by(pair.sender) == before + 2 * 32, "again, while other ports were listened at"
-    assert not certificates
+    assert not found.calibration
     with bench.panel.joined():
-        assert looked_at(where, experiment, plan)[0] == []
+        assert looked_at(where, experiment, plan).problems == ()
     assert sent_by(pair.sender) == before + 3 * 32
 
 

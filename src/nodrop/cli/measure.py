@@ -37,6 +37,7 @@ from nodrop.terminal.arguments import (
 if TYPE_CHECKING:
     from nodrop.config.experiment import Experiment
     from nodrop.measure.manager import RunOutcome
+    from nodrop.remote.messages import DoctorAnswer
 
 
 def add_to(app: typer.Typer) -> None:
@@ -267,15 +268,12 @@ def _first_question(settings: Sequence[str]) -> Experiment:
     return asked_experiment(table, settings, path=MADE_OF)
 
 
-def _standing_words(problems: Sequence[str], notes: Sequence[str]) -> str:
-    from nodrop.ledger.sender import DISTURBS
-
-    if problems:
-        return f"{count_of(len(problems), 'problem')} to fix."
-    disturbing = sum(words.startswith(DISTURBS) for words in notes)
-    if not disturbing:
+def _standing_words(found: DoctorAnswer) -> str:
+    if found.problems:
+        return f"{count_of(len(found.problems), 'problem')} to fix."
+    if not found.disturbing:
         return "Ready."
-    return f"Ready. {disturbing} of the notes above will disturb a run."
+    return f"Ready. {len(found.disturbing)} of the notes above will disturb a run."
 
 
 def doctor(
@@ -302,7 +300,6 @@ def doctor(
     """
     from nodrop.config.experiment import load_experiment
     from nodrop.config.lab_file import load_lab
-    from nodrop.ledger.sender import DISTURBS
     from nodrop.measure import baselines
     from nodrop.measure.plan import make_plan
     from nodrop.remote.dispatch import install_line, looked_at, receiver_elsewhere
@@ -315,26 +312,26 @@ def doctor(
     else:
         asked = None if receiver_elsewhere(where) else _first_question(changes)
     plan = make_plan(asked) if asked else None
-    problems, notes, standing = looked_at(where, asked, plan)
-    install = install_line(where, asked, plan) if problems else None
-    if asked and not experiment:  # what it plans is no matter yet
-        notes = [words for words in notes if words.startswith(DISTURBS)]
+    found = looked_at(where, asked, plan)
+    install = install_line(where, asked, plan) if found.problems else None
+    # Without an experiment, what it plans is no matter yet.
+    notes = [*(() if asked and not experiment else found.notes), *found.disturbing]
     if as_json:
         said = {
-            "problems": problems,
+            "problems": found.problems,
             "notes": notes,
-            "calibration": standing,
+            "calibration": found.calibration,
             "install": install,
         }
         say_json(said)
     else:
-        for words in problems:
+        for words in found.problems:
             say(f"- {words}")
         if install:
             say(f"What programs are missing, this installs: {install}")
         for words in notes:
             say(words)
-        for one in standing:
+        for one in found.calibration:
             say(baselines.standing_words(one))
-        say(_standing_words(problems, notes))
-    return LAB_FAILED if problems else 0
+        say(_standing_words(found))
+    return LAB_FAILED if found.problems else 0

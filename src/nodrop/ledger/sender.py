@@ -14,9 +14,6 @@ from nodrop.ledger.quantities import PART, Count, NotNegative, Seconds, Text
 
 KNOBS = "systemd CPUQuota=, docker --cpus, Kubernetes limits.cpu"
 
-DISTURBS = "will disturb: "
-"""Begins the notes of a doctor that forbid no run, and will be in its figures."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:

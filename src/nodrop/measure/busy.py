@@ -19,7 +19,7 @@ from nodrop.config.units import format_cpus, format_seconds
 from nodrop.ledger.hops import Reason
 from nodrop.ledger.imbalance import BusyThread
 from nodrop.ledger.over_time import Busy, DropReading, Losses, losses
-from nodrop.ledger.sender import DISTURBS, KNOBS
+from nodrop.ledger.sender import KNOBS
 from nodrop.measure.sampling import Sampler, busiest_thread
 from nodrop.protocol import SampleRow
 from nodrop.results.trial import OTHERS, STEAL, Live, Program, TrialRecord
@@ -134,7 +134,7 @@ def quota_words(root: Path = Path("/"), cpus: AbstractSet[int] | None = None) ->
     if quotas:
         tightest = min(quotas, key=lambda quota: quota.cpus)
         yield (
-            f"{DISTURBS}a CPU quota holds nodrop itself, the sender and what it starts to "
+            f"will disturb: a CPU quota holds nodrop itself, the sender and what it starts to "
             f"{tightest.cpus:g} of {len(allowed)} CPUs ({tightest.group}; so far "
             f"{tightest.throttled_words}): raise it ({KNOBS})"
         )
@@ -148,8 +148,8 @@ def busy_words() -> Iterator[str]:
     if busy:
         taken = ", ".join(f"{_named(one)} {one.cpu_s / LOOK_S:.2f} CPUs" for one in busy)
         yield (
-            f"{DISTURBS}other programs are at work here ({taken}): end them, or measure on other "
-            "CPUs (load.cpu, limits.cpus)"
+            f"will disturb: other programs are at work here ({taken}): end them, or measure on "
+            "other CPUs (load.cpu, limits.cpus)"
         )
 
 
@@ -157,7 +157,7 @@ def beside_words() -> Iterator[str]:
     """Warns of runs of nodrop that are under way here."""
     for run in beside_us():
         yield (
-            f"{DISTURBS}another run of nodrop measures here ({run}): two at once spoil each "
+            f"will disturb: another run of nodrop measures here ({run}): two at once spoil each "
             "other's figures; wait for its end (nodrop watch follows it), or give each CPUs of its "
             "own (load.cpu, limits.cpus)"
         )

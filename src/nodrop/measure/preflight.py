@@ -15,9 +15,8 @@ from nodrop import plugins
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.config.units import format_cpus, parse_cpus
-from nodrop.errors import BadInput, LabProblem, NotReady
+from nodrop.errors import BadInput, BadKey, LabProblem, NotReady
 from nodrop.ledger.hops import Problem, Reason
-from nodrop.measure.busy import host_notes
 from nodrop.measure.cells import Cell, Table, port_traces, sender_problems, traces_of
 from nodrop.measure.plan import Plan
 from nodrop.testbed.hosts.api import Json
@@ -99,9 +98,10 @@ class Parts:
             return self.lab
         if self.lab.mtu is None:
             key, how = ("queues", "ethtool -L") if asked.queues > 1 else ("rps_cpus", "in /sys")
-            raise BadInput(
-                f"setup.{key}: the ports of lab {self.lab.name} are not nodrop's: leave it out, "
-                f"and set theirs yourself ({how})"
+            raise BadKey(
+                f"setup.{key}",
+                f"the ports of lab {self.lab.name} are not nodrop's: leave it out, "
+                f"and set theirs yourself ({how})",
             )
         return self.lab.receiving(asked)
 
@@ -111,19 +111,23 @@ class Parts:
             return
         way = f"lab {self.lab.name} has a cable to each of {cables} ports"
         if cell.ports != cables:
-            raise BadInput(
-                f"sut.ports = {cell.ports}: {way}; set sut.ports = {cables}, or leave it out for "
-                "the first alone"
+            raise BadKey(
+                "sut.ports",
+                f"{way}; set sut.ports = {cables}, or leave it out for the first alone",
+                given=str(cell.ports),
             )
         if cell.splitter.kind != "nft":
-            raise BadInput(
-                f'setup.splitter = "{cell.splitter.kind}": {way}, and the sender shares flows '
-                "among them; leave it out"
+            raise BadKey(
+                "setup.splitter",
+                f"{way}, and the sender shares flows among them; leave it out",
+                given=f'"{cell.splitter.kind}"',
             )
         if self.load(cell.load).name != "replay":
-            raise BadInput(
-                f'load.kind = "{cell.load["kind"]}": {way}, and it sends by one port; set '
-                'load.kind = "replay", or leave sut.ports out'
+            raise BadKey(
+                "load.kind",
+                f'{way}, and it sends by one port; set load.kind = "replay", or leave '
+                "sut.ports out",
+                given=f'"{cell.load["kind"]}"',
             )
 
     def setup(self, cell: Cell) -> Setup:
@@ -356,7 +360,7 @@ def _receiving_problems(asked: Receiving) -> Sequence[str]:
 def resettable(lab: Lab, how: str) -> Lab:
     """BadInput if it makes no sense: the machine that would boot is the one that measures."""
     if why := lab.cannot_reset(how):
-        raise BadInput(f'measure.reset = "{how}": not in this lab: {why}')
+        raise BadKey("measure.reset", f"not in this lab: {why}", given=f'"{how}"')
     return lab
 
 
@@ -379,9 +383,9 @@ def preflight(experiment: Experiment, lab: LabSource, plan: Plan) -> Parts:
 
 
 def doctor(experiment: Experiment, lab: LabSource, plan: Plan) -> tuple[list[str], list[str]]:
-    """Every problem at once, for `nodrop doctor`, and what a user should know."""
+    """Every problem at once, for `nodrop doctor`, and notes on the plan."""
     problems, seen = _looked(experiment, lab, plan, reads_images=True)
-    return problems, [*seen.notes(), *host_notes()]
+    return problems, seen.notes()
 
 
 def programs(experiment: Experiment, lab: LabSource, plan: Plan) -> set[str]:
@@ -428,18 +432,8 @@ def _looked(
     except (BadInput, LabProblem) as problem:
         return [str(problem)], plan
     found = parts.look(reads_images=reads_images)
-    refused = [str(_blamed(experiment, error)) for error in found.refused]
+    refused = [str(experiment.blamed(error)) for error in found.refused]
     return [*refused, *found.problems], parts.plan
-
-
-def _blamed(experiment: Experiment, error: BadInput) -> BadInput:
-    def refuse() -> BadInput:
-        raise error
-
-    try:
-        return experiment.blaming(refuse)
-    except BadInput as blamed:
-        return blamed
 
 
 def _trace_key(load: Table) -> str:

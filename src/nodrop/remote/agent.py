@@ -23,6 +23,7 @@ import nodrop
 from nodrop.config.options import INPUTS
 from nodrop.errors import ENDING, Interrupted, LabProblem, NodropError, SystemRefused, interrupts
 from nodrop.measure.baselines import standing_here
+from nodrop.measure.busy import host_notes
 from nodrop.measure.controllers.blocks import NO_OUTLOOK, May, Outlook, TrialInput, any_trial
 from nodrop.measure.manager import run_experiment
 from nodrop.measure.plan import Plan, Progress
@@ -312,7 +313,12 @@ def _seen(task: Task, plan: Plan) -> DoctorAnswer:
     problems, notes = doctor(task.experiment, task.lab, plan)
     setups = {cell.setup["kind"] for cell in plan.cells}
     standing = [] if problems else standing_here(task.lab, setups)
-    return DoctorAnswer(problems=tuple(problems), notes=tuple(notes), calibration=tuple(standing))
+    return DoctorAnswer(
+        problems=tuple(problems),
+        notes=tuple(notes),
+        disturbing=tuple(host_notes()),
+        calibration=tuple(standing),
+    )
 
 
 def _measure(task: Task, plan: Plan, reported: Reported, folder: Path) -> None:

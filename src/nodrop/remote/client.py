@@ -243,10 +243,7 @@ def run_elsewhere(
         return RunOutcome(directory=kept.writer.path, records=kept.writer.records())
 
 
-def doctor_elsewhere(
-    experiment: Experiment, lab: LabSource, plan: Plan
-) -> tuple[list[str], list[str], list[Json]]:
-    """Every problem there, what a user should know, and its certificates."""
+def doctor_elsewhere(experiment: Experiment, lab: LabSource, plan: Plan) -> DoctorAnswer:
     asking = _Asking(experiment, lab, plan, only_look=True)
     try:
         with interrupts(), storage_of(lab), asking.far(_unsaid) as far:
@@ -256,12 +253,13 @@ def doctor_elsewhere(
             if end.error is not None:
                 raise end.error.to_raise()
     except NodropError as problem:
-        return [str(problem)], plan.notes(), []
-    found = end.findings or DoctorAnswer(problems=(), notes=(), calibration=())
-    problems, notes = (
-        [one_line(words, longest=2000) for words in each] for each in (found.problems, found.notes)
+        return DoctorAnswer(problems=(str(problem),), notes=tuple(plan.notes()))
+    found = end.findings or DoctorAnswer()
+    problems, notes, disturbing = (
+        tuple(one_line(words, longest=2000) for words in each)
+        for each in (found.problems, found.notes, found.disturbing)
     )
-    return problems, notes, [*found.calibration]
+    return replace(found, problems=problems, notes=notes, disturbing=disturbing)
 
 
 def _unsaid(_words: str) -> None:

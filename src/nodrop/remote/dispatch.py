@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from nodrop import plugins
 from nodrop.config.experiment import Experiment
@@ -14,7 +14,9 @@ from nodrop.installation import sibling
 from nodrop.measure import baselines
 from nodrop.measure.manager import RunOutcome
 from nodrop.measure.plan import Plan, Progress
-from nodrop.testbed.hosts.api import Json
+
+if TYPE_CHECKING:
+    from nodrop.remote.messages import DoctorAnswer
 
 
 class Measuring(Protocol):
@@ -79,14 +81,12 @@ def measuring(lab: LabSource) -> Measuring:
     return manager.run_experiment
 
 
-def looked_at(
-    lab: LabSource, experiment: Experiment | None, plan: Plan | None
-) -> tuple[list[str], list[str], list[Json]]:
-    """For `nodrop doctor`: every problem, what a user should know, and what certificates a run
-    would stand on."""
+def looked_at(lab: LabSource, experiment: Experiment | None, plan: Plan | None) -> DoctorAnswer:
+    """For `nodrop doctor`: every problem at once."""
     if receiver_elsewhere(lab):
         return _looked_at_elsewhere(lab, experiment, plan)
     from nodrop.measure import busy, preflight
+    from nodrop.remote.messages import DoctorAnswer
     from nodrop.testbed.hosts.rights import ensure_privileges
 
     problems: list[str] = []
@@ -100,11 +100,14 @@ def looked_at(
         problems += found
     else:
         problems += plugins.build_lab(lab).problems()
-        notes = busy.host_notes()
     setups = {cell.setup["kind"] for cell in plan.cells} if plan else {"bare"}
     # The SUT's own look at this host may say once more what the rights lack.
-    problems = [*dict.fromkeys(problems)]
-    return problems, notes, [] if problems else baselines.standing_here(lab, setups)
+    return DoctorAnswer(
+        problems=tuple(dict.fromkeys(problems)),
+        notes=tuple(notes),
+        disturbing=tuple(busy.host_notes()),
+        calibration=() if problems else tuple(baselines.standing_here(lab, setups)),
+    )
 
 
 def install_line(lab: LabSource, experiment: Experiment | None, plan: Plan | None) -> str | None:
@@ -118,10 +121,10 @@ def install_line(lab: LabSource, experiment: Experiment | None, plan: Plan | Non
     return installing(preflight.programs(experiment, lab, plan))
 
 
-def in_the_way(lab: LabSource, experiment: Experiment, plan: Plan) -> list[str]:
+def in_the_way(lab: LabSource, experiment: Experiment, plan: Plan) -> Sequence[str]:
     """For `nodrop plan`: the problems that a run would refuse to begin with."""
     if receiver_elsewhere(lab):
-        return _looked_at_elsewhere(lab, experiment, plan)[0]
+        return _looked_at_elsewhere(lab, experiment, plan).problems
     from nodrop.measure import preflight
 
     return preflight.in_the_way(experiment, lab, plan)
@@ -129,10 +132,11 @@ def in_the_way(lab: LabSource, experiment: Experiment, plan: Plan) -> list[str]:
 
 def _looked_at_elsewhere(
     lab: LabSource, experiment: Experiment | None, plan: Plan | None
-) -> tuple[list[str], list[str], list[Json]]:
+) -> DoctorAnswer:
     from nodrop.remote.client import doctor_elsewhere
+    from nodrop.remote.messages import DoctorAnswer
 
     if experiment and plan:
         return doctor_elsewhere(experiment, lab, plan)
     made = plugins.build_lab(lab)
-    return [words for one in made.check() for words in one.problems], [], []
+    return DoctorAnswer(problems=tuple(words for one in made.check() for words in one.problems))

@@ -238,11 +238,14 @@ class TrialEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorAnswer:
-    """The findings of `nodrop doctor` there."""
+    """The findings of `nodrop doctor`."""
 
-    problems: tuple[str, ...]
-    notes: tuple[str, ...]
-    calibration: tuple[Json, ...]
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    disturbing: tuple[str, ...] = ()
+    """Notes that forbid no run, and will be in its figures."""
+    calibration: tuple[Json, ...] = ()
+    """Certificates that a run would stand on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -259,6 +259,8 @@ def test_doctor_lists_every_problem(
     problems = ["no node", "no trace"]
     shared = "in 2 of 2 cells the generator and the SUT may share a CPU"
     monkeypatch.setattr("nodrop.measure.preflight.doctor", lambda *_: ([*problems], [shared]))
+    disturbing: list[str] = []
+    monkeypatch.setattr("nodrop.measure.busy.host_notes", lambda: [*disturbing])
     monkeypatch.setattr("nodrop.testbed.hosts.rights.ensure_privileges", lambda: None)
     assert main.exit_code(["doctor", str(experiment)]) == 3
     listed = capsys.readouterr().out.splitlines()
@@ -273,3 +275,8 @@ def test_doctor_lists_every_problem(
     assert main.exit_code(["doctor", str(experiment)]) == 0
     words = "bare: not calibrated (run `nodrop calibrate`)\nReady.\n"
     assert capsys.readouterr().out.endswith(words)
+    disturbing.append("will disturb: a quota")
+    assert main.exit_code(["doctor", str(experiment)]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert listed[:2] == [shared, "will disturb: a quota"]
+    assert listed[-1] == "Ready. 1 of the notes above will disturb a run."

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.ledger.sender import DISTURBS, Quota
+from nodrop.ledger.sender import Quota
 from nodrop.measure.busy import Others, budget_words, quota_words
 from nodrop.measure.manager import start_words
 from nodrop.results.trial import Disturbed, Program, TrialRecord
@@ -206,6 +206,6 @@ def test_a_quota_is_said_before_a_run(
     said = [*quota_words(host(tmp_path, V2, "0::/x\n", files), cpus)]
     assert len(said) == bool(words)
     for one in said:
-        assert one.startswith(DISTURBS)
+        assert one.startswith("will disturb: ")
         assert words in one
         assert "throttled in 453 of 465 periods" in one
