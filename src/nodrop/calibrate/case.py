@@ -18,12 +18,13 @@ from nodrop import plugins
 from nodrop.calibrate.faults import Fault
 from nodrop.config.lab_file import LabSource
 from nodrop.ledger.hops import Outcome
-from nodrop.report.comparison import compared
+from nodrop.report.comparison import Compared, compared
 from nodrop.report.costs import differences_of
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import read_story
 from nodrop.results.other_records import Clock, Pace, Spread
 from nodrop.results.trial import TrialRecord
+from nodrop.stats.comparison import Relation
 from nodrop.testbed.hosts.journal import DiskJournal
 from nodrop.testbed.hosts.node import NodeProcess
 from nodrop.testbed.hosts.rights import in_user_namespace
@@ -374,17 +375,24 @@ def spread_case(site: Site) -> Case:
 def _differ(directory: Path, records: Sequence[TrialRecord]) -> Sequence[str]:
     if not all(record.valid for record in records):
         return [f"{sum(not r.valid for r in records)} of {len(records)} trials are not valid"]
-    said = spread_of(directory, records).verdicts
-    return [f"{name}: {words}" for name, words in said.items() if words.startswith("different")]
+    return [
+        f"{name}: {item.verdict}"
+        for name, item in _compared(directory).items()
+        if item.answer is Relation.DIFFERENT
+    ]
 
 
-def spread_of(directory: Path, records: Sequence[TrialRecord]) -> Spread:
+def _compared(directory: Path) -> Mapping[str, Compared]:
+    """Figure → both cells of a run."""
     story = read_story([directory])
     base, other = story.cells
     family = compared_at_once(story)
-    found = {f.name: compared(base, other, f, family).verdict for f in differences_of(story.cells)}
+    return {f.name: compared(base, other, f, family) for f in differences_of(story.cells)}
+
+
+def spread_of(directory: Path, records: Sequence[TrialRecord]) -> Spread:
     return Spread(
-        verdicts=found,
+        verdicts={name: item.verdict for name, item in _compared(directory).items()},
         loss_ratio=_range([r.packets.loss_ratio for r in records]),
         sut_cpu_s=_range([r.sut_cpu_s for r in records]),
         runs=len(records),

@@ -130,8 +130,8 @@ class Ahead:
         self._began = time.monotonic()
         self._guessed_s = 0.0
 
-    def begins(self, case: Case, ahead: Sequence[Case]) -> str:
-        """`3/15 · lose-on-path · about 1 min left`."""
+    def begins(self, case: Case, ahead: Sequence[Case]) -> Sequence[str]:
+        """`3/15`, `lose-on-path`, `about 1 min left`."""
         from nodrop.config.units import format_seconds
 
         self.total = max(self.total, len(ahead) + 1)
@@ -140,7 +140,7 @@ class Ahead:
         left_s = pace * sum(c.about_s for c in (case, *ahead))
         self._guessed_s += case.about_s
         number = self.total - len(ahead)
-        return f"{number}/{self.total} · {case.name} · about {format_seconds(left_s)} left"
+        return f"{number}/{self.total}", case.name, f"about {format_seconds(left_s)} left"
 
 
 class Lines:
@@ -152,7 +152,7 @@ class Lines:
         self._now = ""
 
     def begins(self, case: Case, ahead: Sequence[Case]) -> None:
-        self._now = self._ahead.begins(case, ahead).partition(" · ")[0]
+        self._now = self._ahead.begins(case, ahead)[0]
 
     def ended(self, tried: CaseResult) -> None:
         if not self._silent:
@@ -172,12 +172,12 @@ class CasesOnTerminal:
 
         from nodrop.terminal.progress import bar_line
 
-        words = self._ahead.begins(case, ahead)
+        _, *words = self._ahead.begins(case, ahead)
         done = self._ahead.total - len(ahead) - 1
         assert isinstance(self._display, Display)
         total = self._ahead.total
-        said = [f"{done}/{total}", *words.split(" · ")[1:]]
-        self._display.update(bar_line(done / max(total, 1), said), refresh=True)
+        said = bar_line(done / max(total, 1), [f"{done}/{total}", *words])
+        self._display.update(said, refresh=True)
 
     def ended(self, tried: CaseResult) -> None:
         pass

@@ -313,8 +313,7 @@ def _says(trial: StoredTrial, card: Card, decides: str) -> str:
     if record.searched is not None and record.searched.soak is not None:
         return "soak: decides nothing"
     if trial.outcome != "measured":
-        why = record.verdict.removeprefix(f"{trial.outcome}: ")
-        return escape.plain(shorten(why, 60, placeholder=" …"))
+        return escape.plain(shorten(record.why, 60, placeholder=" …"))
     if decides:
         return {"carried": "the answer: carried", "lost": "the answer: too much"}[decides]
     if trial.name not in card.sure.disagree or record.searched is None:

@@ -101,7 +101,7 @@ def soak_words(record: TrialRecord) -> str:
     values = {
         "asked": _long(asked.duration_s),
         "outcome": record.outcome,
-        "verdict": escape.plain(record.verdict.removeprefix(f"{record.outcome}: ")),
+        "verdict": escape.plain(record.why),
         "lasted": f"{_long(offered.duration_s or asked.duration_s)}{at}",
         "lost": "" if ratio is None else f" {numbers.percent(ratio)} %",
         "when": "" if since is None else f" from {_moment(since)} on",

@@ -53,7 +53,7 @@ def capture_line(balance: Balance) -> str:
         f"{number(balance.merged)} merged" if reading.taken is not None else "",
         *_of_sockets(balance, waited_before(balance)),
         f"{number(balance.read)} read",
-        *level_words(balance),
+        f"level {level}" if (level := level_words(balance)) else "",
         closing(balance),
         cpu_words(balance),
     ]
@@ -100,11 +100,12 @@ def filled(balance: Balance) -> str:
     return f" ({', '.join(words)})"
 
 
-def level_words(balance: Balance) -> Iterator[str]:
-    """`level 31 % (highest 84 % at 14:02:11)`; nothing of a capture without a visible ring."""
-    if (level := balance.rings.level) is not None:
-        highest = f"{percent(level.highest_ratio)} at {clock(level.highest_real_ns)}"
-        yield f"level {percent(level.ratio)} (highest {highest})"
+def level_words(balance: Balance) -> str:
+    """`31 % (highest 84 % at 14:02:11)`; empty of a capture without a visible ring."""
+    if (level := balance.rings.level) is None:
+        return ""
+    highest = f"{percent(level.highest_ratio)} at {clock(level.highest_real_ns)}"
+    return f"{percent(level.ratio)} (highest {highest})"
 
 
 def closing(balance: Balance) -> str:
@@ -260,7 +261,7 @@ def view(
             ("arrived", number(balance.arrived) + waited_before(balance)),
             ("dropped", dropped_words(balance)),
             ("waiting", number(balance.reading.waiting) + filled(balance)),
-            ("level", "".join(level_words(balance)).removeprefix("level ")),
+            ("level", level_words(balance)),
             ("read", number(balance.read)),
             ("fits", " ".join(headroom_words(balance))),
             ("before", " ".join(before_words(balance))),

@@ -19,7 +19,11 @@ from nodrop.report.tables import Column, Field, Table, Value, number, own, table
 from nodrop.stats.comparison import Advice, Comparison, Relation, compare, more_runs
 from nodrop.stats.interval import CONFIDENCE, Family, Interval
 
-NO_NUMBER = "no number of further runs can be promised"
+
+def no_number(counted: str = "run") -> str:
+    return f"no number of further {counted}s can be promised"
+
+
 FEWEST_BEYOND = 4
 """Fewer runs lie beyond those of another cell too often by chance to be worth a word."""
 MOST_BASES = 40
@@ -193,7 +197,7 @@ def figures_of(conditions: Sequence[SetupCondition]) -> tuple[Figure, ...]:
 def more_runs_words(advice: Advice, counted: str = "run") -> str:
     """Words for the number of further runs; a guess is called one."""
     if advice.more_runs is None:
-        return NO_NUMBER.replace("runs", f"{counted}s")
+        return no_number(counted)
     runs = count_of(advice.more_runs, f"more {counted}")
     return f"at least {runs}" if advice.only_least else f"about {runs}, a guess from these"
 
@@ -337,7 +341,7 @@ def _verdicts(items: Sequence[Compared]) -> Iterator[str]:
         # The advice that names the most runs, for readers who want all answers.
         named = [i for i in unsure if i.advice.more_runs is not None]
         advice = max(named or unsure[:1], key=lambda i: i.advice.more_runs or 0).advice_words
-        some = f"; for some {NO_NUMBER}" if named and len(named) < len(unsure) else ""
+        some = f"; for some {no_number()}" if named and len(named) < len(unsure) else ""
         yield f"cannot tell yet in {names} ({advice}{some})"
 
 

@@ -19,7 +19,7 @@ from nodrop.findings.load_words import Writing, goal_words
 from nodrop.findings.weighed import SAME_RATIO, Lack, RatioSpan, Weighed, weigh
 from nodrop.ledger.imbalance import over_mean
 from nodrop.report import escape
-from nodrop.report.comparison import NO_NUMBER, Compared, compared, more_runs_words
+from nodrop.report.comparison import Compared, compared, more_runs_words, no_number
 from nodrop.report.costs import (
     DIFFERENCES,
     FAILURES,
@@ -275,7 +275,7 @@ def _needed(
         case Lack.ROUNDS | Lack.SPREAD:
             advice = found.advice
             if advice is None or advice.more_runs is None:
-                return NO_NUMBER.replace("runs", "rounds"), ""
+                return no_number("round"), ""
             rounds = min(len(base.rounds), len(own.rounds)) + advice.more_runs
             command = source.command_words(f"search.rounds={rounds}")
             return f"{more_runs_words(advice, 'round')} of each would be needed", command
@@ -410,13 +410,14 @@ def _worded(
         names = listed([base, *(c.name for c in found)])
         told = amounts([c for c in found if c.words])
         parts.append(f"{names} {several} {same}{at}" + (f", {told}" if told else ""))
+    clear = bool(parts)  # it begins with a name, which stays as it is
     unsure = by_key((one.needed, one) for one in said if one.verdict == "cannot tell")
     for needed, found in unsure.items():
         names = " or ".join(c.name for c in found)
         which = f"cannot tell yet whether {names} {one_does} {more} or {less} than {base}"
         parts.append(f"{which}{at}: {amounts(found)}" + (f"; {needed}" if needed else ""))
     text = "; ".join(parts)
-    return text[:1].upper() + text[1:] if text.startswith("cannot") else text
+    return text if clear else text[:1].upper() + text[1:]
 
 
 def _said(
@@ -476,7 +477,7 @@ def _crowded_words(contrast: Contrast, figure: str, at: str, trials: Sequence[St
     if not most:
         return ""
     does, _, more, _ = _ways(figure)
-    names = listed([level.name for level in contrast.levels]).replace(" and ", " or ")
+    names = listed([level.name for level in contrast.levels], "or")
     return phrase(
         "crowded", way=f"{does} {more}{f' at {at}' if at else ''}", names=names,
         limit=FOREIGN_CPU_RATIO, crowded=len(crowded), known=known, most=max(crowded),

@@ -358,7 +358,7 @@ def _always_void(
     how_many = every if n == len(trials) else f"{n} of {len(trials)}"
     # The reason, and one trial's own words for it.
     words = reason_words(code)
-    said = same[len(same) // 2].record.verdict.removeprefix("void: ").split("; ")[0]
+    said = same[len(same) // 2].record.why.split("; ")[0]
     own = escape.plain(said, longest=200).rstrip(".")
     words += f" ({own})" if own and own != code else ""
     evidence = {"reason": escape.plain(code), "void": n, "trials": len(trials)}

@@ -116,9 +116,9 @@ def sentence_of(
     return Sentence(rule, text, evidence, tuple(trials), subject, knob, to_do)
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], last: str = "and") -> str:
     """`a, b and c`; empty if there is none."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+    return f" {last} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def first_of(names: Sequence[str], most: int) -> str:

@@ -449,6 +449,11 @@ class TrialRecord(Model):
             raise ValueError("an invalid trial names at least one of invalid_reasons")
         return self
 
+    @property
+    def why(self) -> str:
+        """Verdict without its outcome."""
+        return self.verdict.removeprefix(f"{self.outcome}: ")
+
     def to_line(self) -> str:
         """One line of JSON without its newline, the fields always in this order."""
         found = type(self).model_validate(self.model_dump())

@@ -56,6 +56,7 @@ DRAIN_POLL_S = 0.05
 MOST_PRINTED_BYTES = 64 << 20
 """Limit on stdout and stderr together: a capture program that prints packets fills the disk."""
 ANSWER_TIMEOUT_S = 3.0
+NEVER_CAPTURED = "before it opened a capture socket"
 AT_REST_S = 3.0
 """Longer than any queue ahead of the sockets takes to hand on what it has."""
 NUDGE_S, NUDGE_TIMEOUT_S = 0.5, 10.0
@@ -199,7 +200,7 @@ class RunningCommand(SinceMark):
         if cause := self.process.cause_of_death():
             return TrialFailed(f"{name} ended {during} ({how}): {cause}")
         words = self._last_words()
-        if status == 0 and not words and during.startswith("before it opened"):
+        if status == 0 and not words and during == NEVER_CAPTURED:
             return TrialFailed(
                 f"{name} ended {during} ({how}), without a word",
                 hint="if it goes on in the background, keep it in the foreground (argv)",
@@ -226,7 +227,7 @@ class RunningCommand(SinceMark):
         wanted = value_of(ready.sockets, self._sut.values)
         before: tuple[object, ...] | None = None
         for _ in looks(timeout_s, every_s=POLL_S):
-            self._must_live("before it opened a capture socket")
+            self._must_live(NEVER_CAPTURED)
             seen = self.sockets.look()
             found = () if seen is None else _identity(seen)
             at_work = seen is not None and self._listens(seen, wanted)
