@@ -69,8 +69,8 @@ unit: .venv/tests
 	$(IN_MEMORY) $(PYTEST) -q -n $(UNIT_WORKERS) --override-ini=tmp_path_retention_policy=failed --junitxml=.make/tests/unit.xml $(NO_LAB)
 
 lint: .venv/tests
-	$(PYTHON) -m ruff format --check src packages tests
-	$(PYTHON) -m ruff check src packages tests
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 	.venv/bin/lint-imports
 

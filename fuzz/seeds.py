@@ -13,9 +13,7 @@ from tests import torture
 
 CORPUS = Path(__file__).parent / "corpus"
 LONGEST_BYTES = 400
-TARGETS = (
-    "ethernet", "packed", "pcap", "pcapng", "prepare", "rewrite", "segment", "snoop", "trace", "tunnel",
-)  # fmt: skip
+TARGETS = sorted(path.stem for path in Path(__file__).parent.glob("fuzz_targets/*.rs"))
 COOKED, RAW, PPP = 113, 101, 9
 
 
