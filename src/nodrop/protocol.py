@@ -137,6 +137,7 @@ class CaptureSocket(TypedDict):
 
 
 class Captures(TypedDict):
+    driven: list[DrivenDevice]
     missing: list[NotVisible]
     mono_ns: Count
     namespace: Count | None
@@ -250,6 +251,11 @@ class Disk(TypedDict):
     write_bytes: Count
     write_ns: Count
     writes: Count
+
+
+class DrivenDevice(TypedDict):
+    needs: str
+    what: str
 
 
 class Fanout(TypedDict):

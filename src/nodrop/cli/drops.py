@@ -387,9 +387,7 @@ def _host(
 
 def _must_see_one(interval: DropsInterval, once: bool, at: str) -> None:
     if once and not interval.balances:
-        hidden = interval.answer.not_visible
-        driven = [one for one in hidden if one.why.startswith("no port of the kernel")]
-        hint = "; ".join(f"{one.what}: {one.needs}" for one in driven)
+        hint = "; ".join(f"{one['what']}: {one['needs']}" for one in interval.driven)
         raise NotReady(nobody(at), hint=hint or "start one, then look again")
 
 

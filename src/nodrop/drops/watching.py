@@ -31,7 +31,7 @@ from nodrop.drops.places import (
     rx_dropped,
     thread_shares,
 )
-from nodrop.protocol import CapturePort, Captures, NotVisible, RingLevels, RingSpells
+from nodrop.protocol import CapturePort, Captures, DrivenDevice, NotVisible, RingLevels, RingSpells
 from nodrop.results.other_records import (
     Blind,
     BlindPort,
@@ -62,6 +62,7 @@ class DropsInterval:
     ended: Sequence[Balance]
     """Captures that ended since the watch began, with their last books before they fell silent and
     with what came after these."""
+    driven: Sequence[DrivenDevice]
 
     @property
     def clear(self) -> Sequence[str]:
@@ -204,6 +205,7 @@ class Watch:
         hidden = [
             _not_visible("always"),
             *seen["missing"],
+            *(_not_visible("driven", **one) for one in seen["driven"]),
             *self._perhaps_lost(seen, dropped or {}),
             *_silent(balances),
             *_copied(balances),
@@ -224,7 +226,9 @@ class Watch:
             not_visible=[Hidden(**one) for one in hidden],
             look_ns=seen["took_ns"],
         )
-        return DropsInterval(answer=answer, balances=balances, ended=last_books)
+        return DropsInterval(
+            answer=answer, balances=balances, ended=last_books, driven=seen["driven"]
+        )
 
     def _blind_ports(
         self, before: Captures, seen: Captures, balances: Sequence[Balance]

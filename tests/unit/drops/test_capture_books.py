@@ -120,6 +120,7 @@ def look(at_s: float, **more: Any) -> Any:
         "reassembly": {},
         "programs": {},
         "namespace": NS,
+        "driven": [],
         "missing": [],
         **more,
     }

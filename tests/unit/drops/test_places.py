@@ -559,6 +559,22 @@ def test_a_watch_that_is_ended_says_its_totals(
     assert "die in the socket ring" in said.out and number.name in said.err
 
 
+def test_a_nic_that_a_program_drives_itself_has_no_port_to_watch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = "its own counters: suricatasc -c 'iface-stat 0000:3b:00.0'"
+    driven = {"what": "packets of 0000:3b:00.0, which Suricata (pid 7) drives itself", "needs": own}
+    found = interval({}, {"driven": [driven]})
+    hidden = {one.what: one for one in found.answer.not_visible}[driven["what"]]
+    assert hidden.needs == own and hidden.why.startswith("no port of the kernel has that device")
+    monkeypatch.setattr(watching, "intervals", lambda *_, **__: iter([found]))
+    monkeypatch.setattr(find_node, "find_node_binary", lambda: Path("/bin/true"))
+    monkeypatch.setattr(control_groups, "SocketLooks", lambda *_, **__: Mock())
+    assert main.exit_code(["drops", "--once"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"no program captures packets on this host; {driven['what']}: {own}" in said
+
+
 def test_words_for_a_terminal_hold_everything() -> None:
     from rich.console import Console
 

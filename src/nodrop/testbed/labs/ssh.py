@@ -372,7 +372,7 @@ class SshLab(Lab):
             "hosts": {role: end.model_dump(exclude_none=True) for role, end in self._ends},
             # A receiver is called so, wherever nodrop is started.
             "seen": {
-                "receiver" if one.what.startswith("receiver") else one.what: one.facts
+                "receiver" if one.facts.get("role") == "receiver" else one.what: one.facts
                 for one in self._seen
                 if one.facts
             },

@@ -16,7 +16,7 @@ use nodrop_sys::clock::{mono_ns, real_ns};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::driven::{WHY, driven};
+use super::driven::{Driven, driven};
 use super::spells::{self, Spells};
 use super::usage::ProcessUsage;
 pub use control::{Control, Said};
@@ -39,6 +39,7 @@ pub struct Captures {
     programs: BTreeMap<u32, Program>,
     /// Network namespace of this process, as `ports` number theirs; `None`: it may not be read.
     namespace: Option<u64>,
+    driven: Vec<Driven>,
     missing: Vec<Missing>,
 }
 
@@ -192,11 +193,6 @@ impl CaptureReader {
         } = seen;
         let took_ns = mono_ns() - began_ns;
         self.ports.keep(&self.root, &held, missing);
-        missing.extend(driven(&self.root).into_iter().map(|one| Missing {
-            what: one.what,
-            needs: one.needs,
-            why: WHY.into(),
-        }));
         let sockets = held
             .into_iter()
             .map(|one| {
@@ -231,6 +227,7 @@ impl CaptureReader {
             ports: ports::both(before, after),
             programs: self.described(said)?,
             namespace: holders::namespace(&self.root, std::process::id()),
+            driven: driven(&self.root),
             missing: missing.iter().cloned().collect(),
         })
     }

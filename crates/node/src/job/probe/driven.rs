@@ -3,15 +3,16 @@
 use std::fs;
 use std::path::Path;
 
+use schemars::JsonSchema;
+use serde::Serialize;
+
 const GROUPS: &str = "dev/vfio";
 /// Of PCI: a network controller.
 const NETWORK: &str = "0x02";
-/// The reason why their packets are not visible.
-pub const WHY: &str =
-    "no port of the kernel has that device, so nothing of this host counts its packets";
 
-/// A NIC and the program that has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Packets of a NIC that a program has, and what counts them: nothing of this host does.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
+#[schemars(rename = "DrivenDevice")]
 pub struct Driven {
     pub what: String,
     pub needs: String,
