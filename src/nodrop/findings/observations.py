@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from statistics import median
 from sys import intern
-from typing import Any
+from typing import Any, TypeVar
 
 from nodrop.answer.finding import WORDS, Finding, render
 from nodrop.config.units import count_of
@@ -73,26 +73,15 @@ class RunObservation:
     """`measured`, `failed` or `void`."""
     loss_ratio: float | None = None
     started_s: float | None = None
-    virtual: bool = False
-    """The SUT runs in a guest."""
     sent_packets: float | None = None
     captured_packets: float | None = None
     dropped_packets: float | None = None
     decoded_packets: float | None = None
-    alerts: float | None = None
     detections: tuple[int, int] | None = None
     """Missed and expected; None = nothing says what was to be expected."""
     offered_pps: float | None = None
     unscheduled: Unscheduled | None = None
     """None if the load has a schedule, or asks for top speed."""
-    sender_cpu_ratio: float | None = None
-    """Share of all CPUs of the sending host."""
-    host_cores: float | None = None
-    """CPU the receiving host says it used, in cores."""
-    process_cores: float | None = None
-    """CPU the SUT's processes on that host (the hypervisor) say they used, in cores."""
-    cpus: float | None = None
-    """CPUs of the receiving host."""
     not_as_asked: tuple[str, ...] = ()
     """Settings with which the SUT ran though others were asked for, in words."""
     port_packets: Mapping[str, int] = field(default_factory=dict)
@@ -103,14 +92,8 @@ class RunObservation:
     """The CPU of the SUT that was slowed most; None = none was, or that was not watched."""
     start: int | str = ""
     """Names the start of its SUT; empty if that is not known, as of imported runs."""
-    ready_proved: bool = False
-    """An event showed the SUT ready before the first packet."""
-    threads_at_first_packet: float | None = None
-    threads_final: float | None = None
     explained_packets: float = 0
     """Packets taken out on the way by something known: merged by defragmentation."""
-    rows: Mapping[str, int] = field(default_factory=dict)
-    """Channel → checkpoints this run has in it; a missing channel is not in it."""
 
     @property
     def arrived_packets(self) -> float | None:
@@ -125,28 +108,23 @@ class RunObservation:
         return max(known) + self.explained_packets if known else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpreadClaim:
-    """A figure that was given with a spread, and what that spread could be."""
-
-    label: str
-    printed: float
-    over_time: float
-    """Spread within one median run, over its checkpoints."""
-    between_runs: float
-
-
 Cells = Mapping[str, Sequence[RunObservation]]
 """Cell → its runs."""
 Rule = Callable[[Cells], Iterator[Finding]]
-RuleOfCell = Callable[[Sequence[RunObservation]], str]
+RunT = TypeVar("RunT", bound=RunObservation)
 
 
-def of_each_cell(code: str, **values: Any) -> Callable[[RuleOfCell], Rule]:
+def of_each_cell(
+    code: str, **values: Any
+) -> Callable[
+    [Callable[[Sequence[RunT]], str]], Callable[[Mapping[str, Sequence[RunT]]], Iterator[Finding]]
+]:
     """A rule whose evidence is words on the runs of each cell; empty if nothing is suspicious."""
 
-    def made(words_on: RuleOfCell) -> Rule:
-        def rule(cells: Cells) -> Iterator[Finding]:
+    def made(
+        words_on: Callable[[Sequence[RunT]], str],
+    ) -> Callable[[Mapping[str, Sequence[RunT]]], Iterator[Finding]]:
+        def rule(cells: Mapping[str, Sequence[RunT]]) -> Iterator[Finding]:
             said = {cell: words for cell, runs in cells.items() if (words := words_on(runs))}
             return found(code, (f"{cell}: {words}" for cell, words in said.items()), said, **values)
 
@@ -173,7 +151,6 @@ def observations_of(records: Iterable[TrialRecord]) -> list[RunObservation]:
         rest = {k: v for k, v in factors.items() if k != "load.multiplier"}
         curve = {k: v for k, v in factors.items() if k not in RATES}
         load = factors.get("load.multiplier")
-        setup = str(factors.get("setup.kind", ""))
         observations.append(
             RunObservation(
                 run=record.run,
@@ -188,7 +165,6 @@ def observations_of(records: Iterable[TrialRecord]) -> list[RunObservation]:
                 loss_ratio=record.packets.loss_ratio,
                 detections=_detections(record),
                 started_s=_epoch_s(record.started_utc),
-                virtual=record.accelerator is not None or setup.startswith("vm"),
                 sent_packets=record.offered.sent,
                 captured_packets=record.packets.captured_packets,
                 dropped_packets=None
@@ -203,7 +179,6 @@ def observations_of(records: Iterable[TrialRecord]) -> list[RunObservation]:
                 repeats_flows=record.offered.repeats_flows or False,
                 slowed=None if record.disturbed is None else record.disturbed.slowed,
                 start="" if record.searched else record.start,  # a search counts its rounds
-                ready_proved=record.activation_s is not None or record.world is not None,
             )
         )
     return observations
@@ -220,8 +195,8 @@ def _epoch_s(iso: str | None) -> float | None:
         return None
 
 
-def load_groups(cells: Cells) -> dict[str, dict[float, list[RunObservation]]]:
-    groups: dict[str, dict[float, list[RunObservation]]] = {}
+def load_groups(cells: Mapping[str, Sequence[RunT]]) -> dict[str, dict[float, list[RunT]]]:
+    groups: dict[str, dict[float, list[RunT]]] = {}
     for runs in cells.values():
         for run in runs:
             groups.setdefault(run.group, {}).setdefault(run.load or 0.0, []).append(run)
@@ -235,11 +210,6 @@ def cell_names(by_load: Mapping[float, Sequence[RunObservation]]) -> tuple[str, 
 def missing_packets(run: RunObservation) -> float | None:
     sent, arrived = run.sent_packets, run.arrived_packets
     return None if sent is None or arrived is None else sent - arrived
-
-
-def arrived_ratio(run: RunObservation) -> float | None:
-    sent, arrived = run.sent_packets, run.arrived_packets
-    return None if not sent or arrived is None else arrived / sent
 
 
 def known_median(values: Iterable[float | None]) -> float | None:
@@ -256,10 +226,6 @@ def by_load_words(by_load: Mapping[float, float], form: str) -> str:
     return ", ".join(f"{load:g}X " + form.format(value) for load, value in by_load.items())
 
 
-def channels(runs: Sequence[RunObservation]) -> list[str]:
-    return list(dict.fromkeys(channel for run in runs for channel in run.rows))
-
-
 def _detections(record: TrialRecord) -> tuple[int, int] | None:
     found = record.detections
     if found is None or found.missed is None or found.expected is None:
@@ -269,65 +235,11 @@ def _detections(record: TrialRecord) -> tuple[int, int] | None:
 
 # Findings about the load and what it cost: what arrived, what was sent, whose CPU it was.
 
-# Below one packet in a thousand a gap may be counters read at different moments.
-MISSING_RATIO = 0.001
-# Fractions of different loads that are this close are one fraction.
-SAME_FRACTION = 0.002
 # A count per replica that differs by no more than this is the same count.
 SAME_COUNT_RATIO = 0.02
 SAME_COUNT_PACKETS = 2
 LEAST_LOST_PER_REPLICA = 5
-# Guest time booked twice adds 20 % and more; the hypervisor's host threads cost a few percent.
-DOUBLE_COUNT_RATIO = 0.10
-SATURATED_RATIO = 0.97
-ALERT_FACTOR = 3.0
-LEAST_ALERTS = 100
 NOMINAL_RATIO = 0.97
-
-
-def start_up_race(cells: Cells) -> Iterator[Finding]:
-    """Packets came before the SUT listened: a fixed part of the trace is missing at every load."""
-    for group, by_load in load_groups(cells).items():
-        fractions = {
-            load: fraction
-            for load, runs in by_load.items()
-            if (fraction := known_median(map(arrived_ratio, runs))) is not None
-        }
-        early = [
-            run
-            for runs in by_load.values()
-            for run in runs
-            if run.threads_at_first_packet is not None
-            and run.threads_final is not None
-            and run.threads_at_first_packet < run.threads_final
-        ]
-        total = sum(len(runs) for runs in by_load.values())
-        seen = len(early) > total / 2
-        # A SUT that listened with all it has before the first packet came.
-        whole = not seen and any(
-            run.ready_proved or run.threads_at_first_packet == run.threads_final is not None
-            for runs in by_load.values()
-            for run in runs
-        )
-        short = bool(fractions) and max(fractions.values()) < 1 - MISSING_RATIO
-        steady = len(fractions) > 1 and span(fractions.values()) <= SAME_FRACTION
-        if whole or not ((seen and short) or (short and steady)):
-            continue
-        parts = [f"arrived of sent at {by_load_words(fractions, '{:.2%}')}"]
-        if seen:
-            first = known_median(run.threads_at_first_packet for run in early)
-            final = known_median(run.threads_final for run in early)
-            parts.append(
-                f"in {len(early)} of {total} runs the SUT had {first:g} of its {final:g} threads"
-                " when packets were already arriving"
-            )
-        yield from found(
-            "start-up-race",
-            parts,
-            cell_names(by_load),
-            subject=group,
-            severity="serious" if seen else "warning",
-        )
 
 
 def loss_per_replica(cells: Cells) -> Iterator[Finding]:
@@ -352,42 +264,9 @@ def loss_per_replica(cells: Cells) -> Iterator[Finding]:
         )
 
 
-@of_each_cell("guest-time-twice")
-def guest_time_counted_twice(runs: Sequence[RunObservation]) -> str:
-    """Linux books guest time as user time as well; adding all fields counts it twice."""
-    host = known_median(run.host_cores for run in runs if run.virtual)
-    own = known_median(run.process_cores for run in runs if run.virtual)
-    cpus = known_median(run.cpus for run in runs)
-    if host is None or own is None or (cpus and host >= SATURATED_RATIO * cpus):
-        return ""
-    twice = host - own > max(DOUBLE_COUNT_RATIO * own, 0.05)
-    return f"the host says {host:.2f} cores, the hypervisor {own:.2f}" if twice else ""
-
-
-def alert_explosion(cells: Cells) -> Iterator[Finding]:
-    """Identical copies of a trace are one flow to an IDS, retransmitting and overlapping itself."""
-    evidence: dict[str, str] = {}
-    for by_load in load_groups(cells).values():
-        alerts = {
-            load: count
-            for load, runs in by_load.items()
-            if (count := known_median(run.alerts for run in runs)) is not None
-        }
-        if len(alerts) < 2:
-            continue
-        base = min(alerts)
-        for load, count in alerts.items():
-            expected = alerts[base] * load / base
-            if count > ALERT_FACTOR * expected and count - expected > LEAST_ALERTS:
-                cell = by_load[load][0].cell
-                evidence[cell] = f"{cell}: {count:,.0f} alerts, {expected:,.0f} in proportion"
-    yield from found("alert-explosion", evidence.values(), evidence)
-
-
 def offered_below_nominal(cells: Cells) -> Iterator[Finding]:
     """The sender is a suspect: NX is a wish, the offered rate a measurement."""
     short: dict[str, str] = {}
-    full: dict[str, str] = {}
     for by_load in load_groups(cells).values():
         rates = {
             load: rate
@@ -395,21 +274,16 @@ def offered_below_nominal(cells: Cells) -> Iterator[Finding]:
             if load and (rate := known_median(run.offered_pps for run in runs))
         }
         for load, runs in by_load.items():
-            cell, cpu = runs[0].cell, known_median(run.sender_cpu_ratio for run in runs)
-            if cpu is not None and cpu >= SATURATED_RATIO:
-                full[cell] = f"{cell}: {cpu:.0%} of the sender's CPUs"
             if load not in rates or load == min(rates):
                 continue
             nominal = rates[min(rates)] * load / min(rates)
             if rates[load] < NOMINAL_RATIO * nominal:
+                cell = runs[0].cell
                 short[cell] = (
                     f"{cell}: {rates[load]:,.0f} packets/s, {nominal:,.0f} are nominal"
                     f" ({rates[load] / nominal:.0%})"
                 )
-    if short:
-        yield from found("offered-below-nominal", [*short.values(), *full.values()], short)
-    elif full:
-        yield from found("sender-saturated", full.values(), full)
+    yield from found("offered-below-nominal", short.values(), short)
 
 
 @of_each_cell("no-schedule")

@@ -1,7 +1,8 @@
 """Rules that find what is suspicious in a set of runs.
 
-Measured runs and imported ones are judged by the same rules. Every rule looks at `RunObservation`s
-only; a rule that needs a figure that was not measured stays silent.
+Measured runs and imported ones are judged by the same rules; nodrop-studies has further ones for
+what nodrop itself never records. Every rule looks at `RunObservation`s only; a rule that needs a
+figure that was not measured stays silent.
 """
 
 from __future__ import annotations
@@ -19,53 +20,20 @@ from nodrop.findings.observations import (
     Cells,
     Rule,
     RunObservation,
-    SpreadClaim,
-    alert_explosion,
     captured_below_decoded,
-    channels,
     found,
-    guest_time_counted_twice,
     known_median,
     loss_per_replica,
     no_schedule,
     of_each_cell,
     offered_below_nominal,
-    start_up_race,
 )
 from nodrop.stats.interval import runs_needed
 
 NEIGHBOUR_RATIO = 0.5
 LEAST_RUNS_IN_ORDER = 12
 HOURS_APART = 3.0
-SPREAD_FACTOR = 1.5
 SLOWED_RATIO = 0.05
-
-
-def survivor_tail(cells: Cells) -> Iterator[Finding]:
-    """The last rows of a curve rest on the few runs that lasted longest."""
-    evidence: list[str] = []
-    touched: dict[str, None] = {}
-    for cell, runs in cells.items():
-        for channel in channels(runs):
-            lengths = [run.rows[channel] for run in runs if channel in run.rows]
-            shortest, longest = min(lengths), max(lengths)
-            if shortest < longest:
-                last = sum(length == longest for length in lengths)
-                evidence.append(
-                    f"{cell}, {channel}: from row {shortest + 1} on fewer than {len(lengths)} runs,"
-                    f" the last row ({longest}) on {last}"
-                )
-                touched[cell] = None
-    yield from found("survivor-tail", evidence, touched)
-
-
-@of_each_cell("unpaired-channels")
-def unpaired_channels(runs: Sequence[RunObservation]) -> str:
-    """A run was recorded in one channel and not in another."""
-    all_channels = channels(runs)
-    lacks = Counter(c for run in runs for c in all_channels if c not in run.rows)
-    words = ", ".join(f"{channel} in {count}" for channel, count in lacks.items())
-    return f"of {len(runs)} runs missing {words}" if lacks else ""
 
 
 def missing_samples(cells: Cells, planned: Mapping[str, int] | None = None) -> Iterator[Finding]:
@@ -141,26 +109,6 @@ def time_of_day(cells: Cells) -> Iterator[Finding]:
     if apart >= HOURS_APART:
         starts = (f"{cell}: about {hour:04.1f} h" for cell, hour in hours.items())
         yield from found("time-of-day", starts, hours)
-
-
-def spread_over_time(spreads: Iterable[SpreadClaim]) -> Iterator[Finding]:
-    """A printed sigma that is spread over time and no spread between runs."""
-    wrong = [
-        claim
-        for claim in spreads
-        if abs(claim.printed - claim.over_time) < abs(claim.printed - claim.between_runs)
-        and SPREAD_FACTOR * min(claim.over_time, claim.between_runs)
-        < max(claim.over_time, claim.between_runs)
-    ]
-    yield from found(
-        "spread-over-time",
-        (
-            f"{claim.label}: {claim.printed:.2f} printed, {claim.over_time:.2f} over time,"
-            f" {claim.between_runs:.2f} between runs"
-            for claim in wrong
-        ),
-        (claim.label for claim in wrong),
-    )
 
 
 def _fixed_successors(timed: Sequence[RunObservation]) -> list[str]:
@@ -300,15 +248,10 @@ OF_MEASURED: tuple[Rule, ...] = (
     shared_starts,
     repeated_flows,
     slowed_cpus,
-    start_up_race,
     no_schedule,
     loss_per_replica,
-    guest_time_counted_twice,
-    alert_explosion,
     offered_below_nominal,
     captured_below_decoded,
-    survivor_tail,
-    unpaired_channels,
 )
 
 
@@ -316,9 +259,10 @@ def find(
     observations: Iterable[RunObservation],
     *,
     planned: Mapping[str, int] | None = None,
-    spreads: Iterable[SpreadClaim] = (),
+    more: Iterable[Finding] = (),
 ) -> list[Finding]:
-    """All findings, the serious first. `planned`: cell → runs there should be."""
+    """All findings, the serious first. `planned`: cell → runs there should be; `more`: of data that
+    nodrop did not measure."""
     by_cell: dict[str, list[RunObservation]] = defaultdict(list)
     for run in observations:
         by_cell[run.cell].append(run)
@@ -327,10 +271,10 @@ def find(
     # When and how often a search tries a load follows from what it found.
     given = [cell for cell, of in by_cell.items() if not of[0].searched]
     said = (
+        *more,
         *(finding for rule in OF_ALL for finding in rule(by_cell)),
         *fixed_run_order({cell: by_cell[cell] for cell in given}),
         *(finding for rule in OF_MEASURED for finding in rule(measured)),
         *missing_samples({cell: measured[cell] for cell in given}, planned),
-        *spread_over_time(spreads),
     )
     return sorted(said, key=lambda finding: SEVERITIES.index(finding.values["severity"]))

@@ -17,7 +17,7 @@ from typing import Any
 import nodrop
 from nodrop.answer.finding import Finding
 from nodrop.errors import BadInput
-from nodrop.findings.observations import RunObservation, SpreadClaim, suspicion_json
+from nodrop.findings.observations import suspicion_json
 from nodrop.findings.rules import find
 from nodrop.ledger.hops import SOCKET_RING
 from nodrop.results.records import PacketBooks
@@ -37,6 +37,7 @@ from nodrop_studies.paper_tables import (
     table_cells,
 )
 from nodrop_studies.samples import Skip
+from nodrop_studies.suspicions import ImportedRun, SpreadClaim, suspicions
 from nodrop_studies.workbooks import Mode
 
 # Packet counters of two hosts, each polled every few seconds and moved by the odd ARP: books that
@@ -215,7 +216,7 @@ def _figure(figures: Mapping[str, float], name: str) -> float | None:
     return None if value is None or value < 0 else value
 
 
-def observations(results: Sequence[CellResult]) -> list[RunObservation]:
+def observations(results: Sequence[CellResult]) -> list[ImportedRun]:
     """All runs, as findings look at them."""
     naming = Naming(results)
     return [
@@ -225,14 +226,14 @@ def observations(results: Sequence[CellResult]) -> list[RunObservation]:
     ]
 
 
-def _observation(result: CellResult, run: SampleRun, *, cell: str, group: str) -> RunObservation:
+def _observation(result: CellResult, run: SampleRun, *, cell: str, group: str) -> ImportedRun:
     figures = run.figures
 
     def cores(name: str) -> float | None:
         return figures[name] / 100 if name in figures else None
 
     sender, sender_cpus = figures.get("sender_cpu_pct"), figures.get("sender_cpus")
-    return RunObservation(
+    return ImportedRun(
         run=str(run.epoch_s),
         cell=cell,
         group=group,
@@ -316,9 +317,9 @@ def import_dataset(folder: Path, out: Path, *, mode: Mode, window: Window | None
             hint="give the folder that holds `original/` or the workbooks",
         )
     made = _all_tables(results, window)
-    findings = find(
-        observations(results), planned=planned_runs(results), spreads=spread_claims(made)
-    )
+    seen = observations(results)
+    more = suspicions(seen, spread_claims(made))
+    findings = find(seen, planned=planned_runs(results), more=more)
     manifest = {
         "question": QUESTION,
         "imported_from": "cs590-nfv",
