@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from nodrop.config.lab_file import load_lab
 from nodrop.errors import BadInput, Interrupted, LabProblem, NotReady
 from nodrop.installation import revision
 from nodrop.measure.plan import Progress, make_plan
-from nodrop.remote import messages
+from nodrop.remote import messages, upload
 from nodrop.remote.client import doctor_elsewhere
 from nodrop.results.rundir import open_run
 from nodrop.terminal.arguments import out_folder, run_directory
@@ -29,6 +30,7 @@ from nodrop.testbed.labs.ssh import SshLab
 from tests.depth import depth
 from tests.s3 import serving
 from tests.ssh.machines import Machine
+from tests.ssh.other_python import other_python, version
 from tests.ssh.pairs import SINK, Pair, Run, runs_on
 
 US = re.escape(holder())
@@ -362,6 +364,30 @@ def test_a_full_disk_here_is_named_too_and_resume_goes_on(run: Run, tmp_path: Pa
         subprocess.run(["umount", small], check=True)
 
 
+def test_a_receiver_with_another_python_measures_too(
+    run: Run, there: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = other_python()
+    if other is None:
+        pytest.skip("needs a Python of another version, 3.11 or newer")
+    monkeypatch.setattr(upload, "WHEEL_TIMEOUT_S", 20.0)
+    try:
+        upload._wheel(metadata.distribution("pydantic_core"), version(other))
+    except LabProblem as problem:
+        pytest.skip(str(problem))
+    receiver, ours = there.receiver, "python{}.{}".format(*sys.version_info)
+    first = "/usr/local/sbin"  # of the PATH
+    with mounted(receiver, "-t", "tmpfs", "tmpfs", first):
+        receiver.run("cp", "/bin/false", f"{first}/{ours}")
+        receiver.run("ln", "-s", str(other), f"{first}/python3")
+        outcome = run()
+    assert outcome.exit_code == 0 and len(outcome.records) == 2
+    assert all(record.valid for record in outcome.records)
+    tag = "cpython-" + version(other).replace(".", "")
+    sent = receiver.run("find", "/var/lib/nodrop/control", "-name", "_pydantic_core*")
+    assert tag in sent, sent
+
+
 def test_what_stands_in_the_way_is_one_sentence(run: Run, there: Pair, tmp_path: Path) -> None:
     receiver, version = there.receiver, "{}.{}".format(*sys.version_info)
     other = tmp_path / "python"
@@ -371,7 +397,7 @@ def test_what_stands_in_the_way_is_one_sentence(run: Run, there: Pair, tmp_path:
     with mounted(receiver, "-t", "tmpfs", "tmpfs", first):
         for name in ("python3", f"python{version}"):
             receiver.run("cp", str(other), f"{first}/{name}")
-        words = f"needs python{version} for .* and finds python3.9 for x86"
+        words = r"needs python 3\.11 or newer for .* and finds python3.9 for x86"
         with pytest.raises(NotReady, match=words):
             run()
     receiver.run("mkdir", "-p", "/var/lib/nodrop")
