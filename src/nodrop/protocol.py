@@ -137,7 +137,7 @@ class CaptureSocket(TypedDict):
 
 
 class Captures(TypedDict):
-    driven: list[DrivenDevice]
+    driven: list[SensorLack]
     missing: list[NotVisible]
     mono_ns: Count
     namespace: Count | None
@@ -251,11 +251,6 @@ class Disk(TypedDict):
     write_bytes: Count
     write_ns: Count
     writes: Count
-
-
-class DrivenDevice(TypedDict):
-    needs: str
-    what: str
 
 
 class Fanout(TypedDict):

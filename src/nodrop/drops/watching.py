@@ -31,7 +31,7 @@ from nodrop.drops.places import (
     rx_dropped,
     thread_shares,
 )
-from nodrop.protocol import CapturePort, Captures, DrivenDevice, NotVisible, RingLevels, RingSpells
+from nodrop.protocol import CapturePort, Captures, NotVisible, RingLevels, RingSpells, SensorLack
 from nodrop.results.other_records import (
     Blind,
     BlindPort,
@@ -62,7 +62,8 @@ class DropsInterval:
     ended: Sequence[Balance]
     """Captures that ended since the watch began, with their last books before they fell silent and
     with what came after these."""
-    driven: Sequence[DrivenDevice]
+    driven: Sequence[SensorLack]
+    """Packets of NICs that a program drives itself: no port of the kernel has them."""
 
     @property
     def clear(self) -> Sequence[str]:

@@ -16,7 +16,8 @@ use nodrop_sys::clock::{mono_ns, real_ns};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::driven::{Driven, driven};
+use super::driven::driven;
+use super::sensor::Lack;
 use super::spells::{self, Spells};
 use super::usage::ProcessUsage;
 pub use control::{Control, Said};
@@ -39,7 +40,7 @@ pub struct Captures {
     programs: BTreeMap<u32, Program>,
     /// Network namespace of this process, as `ports` number theirs; `None`: it may not be read.
     namespace: Option<u64>,
-    driven: Vec<Driven>,
+    driven: Vec<Lack>,
     missing: Vec<Missing>,
 }
 

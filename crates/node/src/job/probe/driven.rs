@@ -3,23 +3,15 @@
 use std::fs;
 use std::path::Path;
 
-use schemars::JsonSchema;
-use serde::Serialize;
+use super::sensor::Lack;
 
 const GROUPS: &str = "dev/vfio";
 /// Of PCI: a network controller.
 const NETWORK: &str = "0x02";
 
-/// Packets of a NIC that a program has, and what counts them: nothing of this host does.
-#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize)]
-#[schemars(rename = "DrivenDevice")]
-pub struct Driven {
-    pub what: String,
-    pub needs: String,
-}
-
-/// Each NIC that a program has open; none if its files may not be read, or no device is bound to vfio-pci.
-pub fn driven(root: &Path) -> Vec<Driven> {
+/// Packets of each NIC that a program has open, and what counts them; none if its files may not be read, or no device is bound to
+/// vfio-pci.
+pub fn driven(root: &Path) -> Vec<Lack> {
     let any_group = names(&root.join(GROUPS)).iter().any(|name| group(name));
     if !any_group {
         return Vec::new();
@@ -41,7 +33,7 @@ pub fn driven(root: &Path) -> Vec<Driven> {
     found
 }
 
-fn of(folder: &Path, pid: &str, address: &str) -> Driven {
+fn of(folder: &Path, pid: &str, address: &str) -> Lack {
     let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
     let name = name.trim_end();
     let own = if name.starts_with("Suricata") {
@@ -49,7 +41,7 @@ fn of(folder: &Path, pid: &str, address: &str) -> Driven {
     } else {
         "its own counters".into()
     };
-    Driven {
+    Lack {
         what: format!("packets of {address}, which {name} (pid {pid}) drives itself"),
         needs: own,
     }
@@ -121,7 +113,7 @@ mod tests {
         file(root, "dev/vfio/7", "");
         assert_eq!(
             driven(root),
-            [Driven {
+            [Lack {
                 what: "packets of 0000:3b:00.0, which Suricata-Main (pid 70) drives itself".into(),
                 needs: "its own counters: suricatasc -c 'iface-stat 0000:3b:00.0'".into(),
             }]

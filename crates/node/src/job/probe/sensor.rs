@@ -13,7 +13,8 @@ use nodrop_counters::Quota;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use files::{Files, Lack};
+use files::Files;
+pub use files::Lack;
 use machine::{Machine, Value};
 use ports::Port;
 use programs::{Program, Text};
