@@ -21,8 +21,8 @@ from nodrop.errors import LabProblem, NodropError
 from nodrop.measure.sampling import usage
 from nodrop.protocol import ReplayResult
 from nodrop.results.rundir import open_run
+from nodrop.results.step_times import ALL, OWN, WAITING, harness_time
 from nodrop.results.trial import RecordError, TrialRecord
-from nodrop.terminal.console import ALL, OWN, WAITING, harness_time
 from nodrop.testbed.hosts.guest import HEAD, LONGEST_BYTES, MOST_UNHEARD, GuestHost, GuestLine
 from nodrop.testbed.hosts.node import NodeProcess
 from nodrop.testbed.load.replay import offered_load

@@ -55,11 +55,12 @@ def calibrate(
     """
     from nodrop.calibrate.case import Site
     from nodrop.calibrate.cases import calibrate as calibrated
+    from nodrop.calibrate.certificate import certificate_table, certificate_words
     from nodrop.config.lab_file import load_lab
     from nodrop.measure.baselines import store
     from nodrop.measure.busy import beside_words
     from nodrop.plugins import build_setup
-    from nodrop.terminal.console import certificate_table, certificate_words, console
+    from nodrop.terminal.console import console
     from nodrop.testbed.hosts.folders import scratch, sweep
     from nodrop.testbed.hosts.rights import ensure_privileges
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
@@ -16,20 +13,17 @@ from rich.table import Table
 from rich.text import Text
 
 from nodrop.config.units import count_of, format_seconds, from_to
-from nodrop.errors import LabProblem
 from nodrop.ledger.over_time import duration
 from nodrop.ledger.verdict import percent
-from nodrop.results.rundir import Damage, RunDir
+from nodrop.results.step_times import PartTime
 from nodrop.terminal.arguments import command_lines, laid_out, named
-from nodrop.testbed.hosts.api import Json
-from nodrop.untrusted.json_text import making_sense, one_line, plain
+from nodrop.untrusted.json_text import one_line, plain
 from nodrop.watch.so_far import cell_name
 
 if TYPE_CHECKING:
     from nodrop.measure.cells import OfferLength
     from nodrop.measure.plan import Plan
     from nodrop.plugins import Plugin
-    from nodrop.results.other_records import Certificate, Pace
     from nodrop.results.summary import CellSummary
     from nodrop.stats.interval import Summary
     from nodrop.testbed.images.image_cache import Image
@@ -153,67 +147,6 @@ class Plain(Console):
 
 def speaks_unicode(out: Console) -> bool:
     return out.is_terminal and out.encoding.lower().replace("-", "") == "utf8"
-
-
-# Time that trials take beside what they measure: the harness's own time, step by step.
-#
-# Not the harness's are the offered traffic, the loading of rules, the boot of a guest, and the
-# waiting that an experiment asks for; all else is, the SUT's own way to its end included.
-NOT_OURS = frozenset({"reset", "warm up", "warm up the guest"})
-"""Steps an experiment asks for: a driver loaded anew, quiet time, the load offered once before."""
-WAITED = frozenset({"ready", "drain", "stop"})
-"""Steps that wait for the SUT: until it listens, until its counters rest, until it has ended."""
-OWN, WAITING, ALL = "nodrop itself", "waiting for the SUT", "in all"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartTime:
-    """One step over the trials of a run."""
-
-    name: str
-    median_s: float
-    total_s: float
-
-
-def harness_time(run: RunDir) -> tuple[PartTime, ...]:
-    """A row per step in the order of a trial, and their sum, over all trials that came to their
-    end; empty if none did."""
-    trials = []
-    for record in run.trials.records:
-        found = run.detail(record.run, "trial")
-        if isinstance(found, Damage | None) or record.error or not record.offered.duration_s:
-            continue
-        # A trial whose file was spoilt counts for nothing, like one without a file.
-        with suppress(LabProblem), making_sense(f"{record.run}/trial.json"):
-            details = found.get("details", {})
-            if "timings_s" in details:
-                trials.append(own_time_s(details, offered_s=record.offered.duration_s))
-    names = dict.fromkeys(name for trial in trials for name in trial)
-    return tuple(_over(name, (trial.get(name, 0.0) for trial in trials)) for name in names)
-
-
-def own_time_s(details: Json, *, offered_s: float) -> dict[str, float]:
-    """Step → what of it was the harness's, the sums last."""
-    steps: Mapping[str, float] = details["timings_s"]
-    phases = (details.get("readiness") or {}).get("phases_s", {})
-    others = {
-        "launch": phases.get("boot", 0.0),
-        "ready": phases.get("load_rules", 0.0),
-        "offer": offered_s,
-    }
-    own = {
-        name: max(0.0, took - others.get(name, 0.0))
-        for name, took in steps.items()
-        if name not in NOT_OURS
-    }
-    waited = sum(took for name, took in own.items() if name in WAITED)
-    whole = sum(own.values())
-    return {**own, OWN: whole - waited, WAITING: waited, ALL: whole}
-
-
-def _over(name: str, seconds: Iterable[float]) -> PartTime:
-    each = list(seconds)
-    return PartTime(name=name, median_s=statistics.median(each), total_s=sum(each))
 
 
 MOST_ROWS = 40
@@ -347,47 +280,6 @@ def costs_table(found: Mapping[str, Mapping[str, Any]]) -> Table:
 def timings_table(parts: Sequence[PartTime]) -> Table:
     rows = ((part.name, f"{part.median_s:.3f}", f"{part.total_s:.3f}") for part in parts)
     return new_table("beside the traffic", "median, s", "total, s", rows=rows)
-
-
-ANSWER_MARKS = {"caught": "✓", "missed": "✗", "not possible here": "–"}
-
-
-def certificate_table(certificate: Certificate) -> Table:
-    """`calibrate`: what was put in, what nodrop said, and whether that is true."""
-    rows = (
-        (known.name, known.put_in, "; ".join(filter(None, (known.seen, known.why))),
-         f"{ANSWER_MARKS[known.answer]} {known.answer}", f"{known.took_s:.1f}")
-        for known in certificate.known_answers
-    )  # fmt: skip
-    return new_table("case", "put in", "said", "", "s", rows=rows)
-
-
-def certificate_words(certificate: Certificate) -> Iterator[str]:
-    """The figures below the table."""
-    missed, impossible = certificate.named("missed"), certificate.named("not possible here")
-    tried = len(certificate.known_answers) - len(impossible)
-    never = f", {len(impossible)} not possible here" if impossible else ""
-    yield f"{certificate.key.setup}: {tried - len(missed)} of {tried} known answers caught{never}"
-    for known in certificate.known_answers:
-        if known.run_directory:
-            yield f"the run of {known.name}: {known.run_directory}"
-    if loss := certificate.smallest_loss:
-        yield f"smallest loss named to the packet: {loss.packets:,} of {loss.of_packets:,}"
-    if certificate.pace:
-        yield pace_words(certificate.pace)
-    if certificate.spread and (loss_ratio := certificate.spread.loss_ratio):
-        runs, (low, high) = certificate.spread.runs, map(percent, loss_ratio)
-        yield f"spread of one loss between {runs} runs of the same thing: {low} to {high}"
-    if certificate.clocks:
-        bound_us = max(clock.bound_ns for clock in certificate.clocks) / 1000
-        yield f"clocks of the lab's hosts: their offset is known to within {bound_us:.1f} µs"
-
-
-def pace_words(pace: Pace) -> str:
-    if pace.largest_pps is None:
-        return f"the sender is late already at {min(pace.tried_pps):,.0f} packets/s"
-    words = f"the sender keeps its bounds up to {pace.largest_pps:,.0f} packets/s"
-    return words + (", the most that was tried" if pace.largest_pps == max(pace.tried_pps) else "")
 
 
 def plan_words(plan: Plan) -> str:

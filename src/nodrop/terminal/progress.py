@@ -30,6 +30,7 @@ from nodrop.report.numbers import NOT_MEASURED, count
 from nodrop.report.repeats import stopped
 from nodrop.report.story import Story, by_key
 from nodrop.results.rundir import open_run
+from nodrop.results.step_times import harness_time
 from nodrop.results.summary import outcomes, record_words, summarize_cells
 from nodrop.results.trial import MARKS, Live, TrialRecord
 from nodrop.stats.interval import LookPlan
@@ -37,7 +38,6 @@ from nodrop.terminal.arguments import laid_out, say, say_json
 from nodrop.terminal.console import (
     cells_table,
     console,
-    harness_time,
     hosts_words,
     plan_words,
     print_keyed,

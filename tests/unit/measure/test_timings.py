@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.results.rundir import open_run
-from nodrop.terminal.console import harness_time, own_time_s
+from nodrop.results.step_times import harness_time, own_time_s
 from tests.made.rundirs import Fake, make_run
 
 STEPS = {
@@ -30,7 +30,7 @@ def test_traffic_rules_boot_and_asked_for_quiet_are_not_the_harnesss() -> None:
 
 def test_a_row_per_step_over_the_trials_of_a_run(tmp_path: Path) -> None:
     run = open_run(make_run(tmp_path, Fake()))
-    assert harness_time(run) == ()  # from before steps were timed
+    assert harness_time(run) == ()  # no details of the steps
     took_s = iter((1.0, 2.0, 9.0))
     for record, seconds in zip(run.trials.records, took_s, strict=False):
         path = run.path / "runs" / record.run / "trial.json"
