@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from nodrop.report.story import read_story
-from nodrop.report.write import WrittenPart, write_report
+from nodrop.report.write import write_report
+from nodrop.results.layout import WrittenPart
 
 
 def page_of(*runs: Path, out: Path | None = None) -> str:

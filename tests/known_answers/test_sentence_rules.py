@@ -91,25 +91,19 @@ def everything(tmp_path: Path) -> list[list[Path]]:
     )
     first = told / "runs" / "0001-r01"
     details: dict[str, Any] = {
-        "usage": {"sut_offering_cpu_s": 1.0, "host_busy_s": 9.0, "host_cpu_s": 10.0},
+        "foreign_cpu_ratio": 0.7,
         "facts": {"warm_up": {"discarded": True, "offered_packets": 7}, "sut": SENSOR},
     }
     record = json.loads((first / "trial.json").read_text())
     (first / "trial.json").write_text(json.dumps(record | {"details": details}))
-    (first / "offered.json").write_text(json.dumps({"cpu_s": 1.0}))
     lines = (told / "trials.jsonl").read_text().splitlines()
     cold = json.loads(lines[0]) | {"activation_s": 9.0}
     (told / "trials.jsonl").write_text("\n".join([json.dumps(cold), *lines[1:], ""]))
     quiet = make_run(tmp_path / "quiet", Fake(repetitions=1, seed=3))
     trial = next(iter((quiet / "runs").iterdir()))
     record = json.loads((trial / "trial.json").read_text())
-    record["details"]["usage"] |= {
-        "sut_offering_cpu_s": 1.0,
-        "host_busy_s": 2.0,
-        "host_cpu_s": 10.0,
-    }
+    record["details"]["foreign_cpu_ratio"] = 0.0
     (trial / "trial.json").write_text(json.dumps(record))
-    (trial / "offered.json").write_text(json.dumps({"cpu_s": 1.0}))
     clash = outcome_run(tmp_path / "clash", [pps(1_000, [0.2] * 6), pps(2_000, [0.0] * 6)])
     wild = outcome_run(tmp_path / "wild", [pps(1_000, [0.0] * 5 + [0.3])])
     lied = make_run(tmp_path / "lied", Fake(repetitions=1, samples=False))

@@ -7,15 +7,14 @@ cell prove together, and those of each round, a start of the SUT, whose loads di
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any, Literal
 
-from nodrop.answer.finding import Finding
 from nodrop.capacity.bounds import Bounds
 from nodrop.capacity.estimate import Estimate
-from nodrop.capacity.findings import doubts, findings, writing
+from nodrop.capacity.findings import changed, doubts, findings
 from nodrop.capacity.limit import CLOSED, least_tried, limited_by
 from nodrop.capacity.search_answer import (
     Answer,
@@ -45,83 +44,6 @@ from nodrop.config.search import Search
 from nodrop.results.capacity import Confidence, LimitedBy
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import median_interval, runs_needed
-
-
-def reservations(answer: Answer, estimate: Estimate | None) -> Iterator[Finding]:
-    """`found`: nodrop's own method's; None of others."""
-    if estimate is not None:
-        yield from changed(answer, estimate)
-    if answer.missed is not None:
-        yield _noise(answer, answer.missed)
-    if estimate is not None and (aside := _set_aside(answer, estimate)):
-        yield aside
-
-
-def changed(answer: Answer, estimate: Estimate) -> Iterator[Finding]:
-    """Phases of the SUT, if their order is no chance, or if it served less and less."""
-    if not (estimate.changed or answer.limited_by == "changes"):
-        return
-    loads = writing(answer)
-    served = [s for phase in estimate.phases for s in phase if s.at is not None and not s.good]
-    if len(served) < 2:
-        return
-    first, last = served[0], served[-1]
-    assert first.at is not None and last.at is not None
-    values: dict[str, Any] = {"first": loads.at(first.at), "last": loads.at(last.at)}
-    because = []
-    # Loads differ: of a SUT that serves a smaller part of each, the last may be served more.
-    if last.at < first.at and len(estimate.phases) == 2:
-        begun = {**values, "begun": estimate.phases[-1][0].trial.record.index}
-        because.append(Finding(code="reason.served_since", values=begun))
-    elif last.at < first.at:
-        because.append(Finding(code="reason.served", values=values))
-    if answer.limited_by != "changes":
-        because.append(Finding(code="reason.last_count"))
-    yield Finding(
-        code="capacity-changed",
-        values={"phases": len(estimate.phases)},
-        because=tuple(because),
-        trials=(first.trial.record.run, last.trial.record.run),
-    )
-
-
-def _noise(answer: Answer, found: Missed) -> Finding:
-    assert answer.lower is not None
-    of_packets = answer.goal == 0 and answer.goals_of == "packets"
-    return Finding(
-        code="capacity-noise",
-        values={
-            "where": writing(answer).span(found.least, answer.lower.value, up=False),
-            "trials": found.trials,
-            "missed": found.missed,
-            "share_at_most": found.share_at_most,
-        },
-        because=(Finding(code="reason.lost_or_behind" if of_packets else "reason.missed_goal"),),
-    )
-
-
-def _set_aside(answer: Answer, estimate: Estimate) -> Finding | None:
-    loads = writing(answer)
-    aside = estimate.aside()
-    because = [
-        Finding(
-            code=f"aside.{why.value}",
-            values={
-                "n": len(trials),
-                "least": loads.at(min(t.value for t in trials), up=False),
-            },
-        )
-        for why, trials in aside.items()
-        if trials
-    ]
-    if not because:
-        return None
-    return Finding(
-        code="capacity-set-aside",
-        values={why.value: len(trials) for why, trials in aside.items()},
-        because=tuple(because),
-        trials=tuple(t.record.run for trials in aside.values() for t in trials),
-    )
 
 
 def search_of(manifest: Mapping[str, Any]) -> Search | None:
@@ -278,9 +200,7 @@ class _Cell:
             findings=(),
         )
         answer = replace(answer, confidence=_confidence(answer, every, search, estimate))
-        *others, cost = findings(answer, every, search, own)
-        others += reservations(answer, estimate)
-        return replace(answer, findings=(*others, cost))
+        return replace(answer, findings=tuple(findings(answer, every, search, own, estimate)))
 
 
 def _needed(

@@ -93,10 +93,10 @@ class Estimate:
         """Trials that say nothing of a load, by the reason."""
         mute = [s.trial for s in self.sights if s.good is None and s.trial.loss_ratio is not None]
         return {
-            Aside.STOLEN: [t for t in mute if (t.loss_ratio or 0.0) > self.goal],
-            Aside.PACE: [t for t in mute if (t.loss_ratio or 0.0) <= self.goal],
-            Aside.ODD: [s.trial for s in self.odd],
-            Aside.CHANGED: [s.trial for phase in self.phases[:-1] for s in phase],
+            "stolen": [t for t in mute if (t.loss_ratio or 0.0) > self.goal],
+            "pace": [t for t in mute if (t.loss_ratio or 0.0) <= self.goal],
+            "odd": [s.trial for s in self.odd],
+            "changed": [s.trial for phase in self.phases[:-1] for s in phase],
         }
 
     def _slope(self) -> float:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from nodrop.answer.finding import Finding, render
-from nodrop.capacity.search_answer import Answer, Between, Bound, Needed, rounds_apart
+from nodrop.capacity.estimate import Estimate
+from nodrop.capacity.search_answer import Answer, Between, Bound, Missed, Needed, rounds_apart
 from nodrop.capacity.tried import Tried, no_ratio
 from nodrop.config.search import Search
 from nodrop.findings.load_words import (
@@ -50,9 +51,14 @@ def ramp_words(by: str, ramp: Ramp) -> str:
 
 
 def findings(
-    answer: Answer, every: Sequence[Tried], search: Search, own: Sequence[TrialRecord]
+    answer: Answer,
+    every: Sequence[Tried],
+    search: Search,
+    own: Sequence[TrialRecord],
+    estimate: Estimate | None,
 ) -> Iterator[Finding]:
-    """`every` trial that decides something; `own` are all of the cell, its ramps as well."""
+    """`every` trial that decides something; `own` are all of the cell, its ramps as well;
+    `estimate`: of nodrop's own method."""
     first = _answered(answer, every, own)
     if search.soak_s and answer.lower is None:
         first = replace(first, because=(*first.because, _reason("no_soak")))
@@ -75,6 +81,12 @@ def findings(
             values=counted,
             because=(_reason("cut", cut=cut),) if cut else (),
         )
+    if estimate is not None:
+        yield from changed(answer, estimate)
+    if answer.missed is not None:
+        yield _noise(answer, answer.missed)
+    if estimate is not None:
+        yield from _set_aside(answer, estimate)
     width = answer.reached_width
     bounds = () if width is None else (_reason("bounds", width=width, asked=search.relative_width),)
     yield Finding(
@@ -341,3 +353,69 @@ def _between_rounds(answer: Answer, between: Between) -> Finding:
         },
         because=(_reason("interval", interval=span) if ends else missing,),
     )
+
+
+def changed(answer: Answer, estimate: Estimate) -> Iterator[Finding]:
+    """Phases of the SUT, if their order is no chance, or if it served less and less."""
+    if not (estimate.changed or answer.limited_by == "changes"):
+        return
+    loads = writing(answer)
+    served = [s for phase in estimate.phases for s in phase if s.at is not None and not s.good]
+    if len(served) < 2:
+        return
+    first, last = served[0], served[-1]
+    assert first.at is not None and last.at is not None
+    values: dict[str, Any] = {"first": loads.at(first.at), "last": loads.at(last.at)}
+    because = []
+    # Loads differ: of a SUT that serves a smaller part of each, the last may be served more.
+    if last.at < first.at and len(estimate.phases) == 2:
+        begun = {**values, "begun": estimate.phases[-1][0].trial.record.index}
+        because.append(_reason("served_since", **begun))
+    elif last.at < first.at:
+        because.append(_reason("served", **values))
+    if answer.limited_by != "changes":
+        because.append(_reason("last_count"))
+    yield Finding(
+        code="capacity-changed",
+        values={"phases": len(estimate.phases)},
+        because=tuple(because),
+        trials=(first.trial.record.run, last.trial.record.run),
+    )
+
+
+def _noise(answer: Answer, found: Missed) -> Finding:
+    assert answer.lower is not None
+    of_packets = answer.goal == 0 and answer.goals_of == "packets"
+    return Finding(
+        code="capacity-noise",
+        values={
+            "where": writing(answer).span(found.least, answer.lower.value, up=False),
+            "trials": found.trials,
+            "missed": found.missed,
+            "share_at_most": found.share_at_most,
+        },
+        because=(_reason("lost_or_behind" if of_packets else "missed_goal"),),
+    )
+
+
+def _set_aside(answer: Answer, estimate: Estimate) -> Iterator[Finding]:
+    loads = writing(answer)
+    aside = estimate.aside()
+    because = [
+        Finding(
+            code=f"aside.{why}",
+            values={
+                "n": len(trials),
+                "least": loads.at(min(t.value for t in trials), up=False),
+            },
+        )
+        for why, trials in aside.items()
+        if trials
+    ]
+    if because:
+        yield Finding(
+            code="capacity-set-aside",
+            values={why: len(trials) for why, trials in aside.items()},
+            because=tuple(because),
+            trials=tuple(t.record.run for trials in aside.values() for t in trials),
+        )

@@ -58,8 +58,6 @@ class Efficiency:
     busiest_ratio: float | None
     """Largest share of one CPU that a thread of the SUT had in a measured trial, at any load; None
     = not measured."""
-    runs: tuple[str, ...]
-    """Trials that it rests on."""
 
     @property
     def core_is_full(self) -> bool:
@@ -101,7 +99,6 @@ def efficiency(records: Iterable[TrialRecord]) -> Efficiency | None:
         bits=summarize([*bits.values()], starts=[*bits]),
         packet_us=packet_us,
         busiest_ratio=max(busiest, default=None),
-        runs=tuple(record.run for record, _ in found),
     )
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import combinations
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from nodrop.config.search import Search
 from nodrop.ledger.cause import Rule
@@ -402,17 +401,10 @@ def loads(trials: Iterable[Tried]) -> tuple[Load, ...]:
     return tuple(Load(value=v, trials=tuple(found[v])) for v in sorted(found))
 
 
-class Aside(StrEnum):
-    """Why a trial is set aside."""
-
-    STOLEN = "stolen"
-    """The hypervisor explains what it lost."""
-    PACE = "pace"
-    """The trial lost nothing, and was too short to show the pace."""
-    ODD = "odd"
-    """The trial lost far more than others of no less load, and few others did: a disturbance."""
-    CHANGED = "changed"
-    """The trial was before the SUT began to serve less."""
+Aside = Literal["stolen", "pace", "odd", "changed"]
+"""Why a trial is set aside: the hypervisor explains what it lost; it lost nothing and was too short
+to show the pace; it lost far more than others of no less load, and few others did; or the SUT began
+to serve less after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

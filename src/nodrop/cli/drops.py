@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,7 +20,6 @@ from nodrop.exit_codes import ANSWERED, FAULTS_SEEN, NO_ANSWER
 from nodrop.terminal.arguments import (
     AsJson,
     Become,
-    Becoming,
     FarHost,
     SshConfig,
     complain,
@@ -362,7 +361,7 @@ def _passed_on(
 
 @contextmanager
 def _host(
-    where: str | None, become: Becoming | None, config: Path | None, label: str
+    where: str | None, become: Literal["sudo"] | None, config: Path | None, label: str
 ) -> Iterator[LocalHost | SshHost]:
     """The host to look at, without a lock: others may measure there meanwhile."""
     from nodrop.testbed.hosts.journal import new_label
@@ -378,7 +377,7 @@ def _host(
         with SshHost(
             where,
             label=f"{label}-{new_label()}",
-            become="sudo" if become else None,
+            become=become,
             config=config,
             holds=False,
         ) as far:

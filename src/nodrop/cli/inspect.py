@@ -7,7 +7,6 @@ import time
 import webbrowser
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from enum import StrEnum
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +16,7 @@ import typer
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.exit_codes import LAB_FAILED
+from nodrop.results.layout import WrittenPart
 from nodrop.results.store import before_anything
 from nodrop.terminal.arguments import (
     AsJson,
@@ -179,17 +179,7 @@ def closing_words(view: View) -> str:
     return f"{over}; go on: {view.next_step}"
 
 
-class ReportPart(StrEnum):
-    """`report.write.Part`, which is not imported before it is needed; a test holds them equal."""
-
-    HTML = "html"
-    CSV = "csv"
-    MARKDOWN = "markdown"
-    LATEX = "latex"
-    FIGURES = "figures"
-
-
-PARTS = ", ".join(ReportPart)
+PARTS = ", ".join(WrittenPart)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -304,7 +294,7 @@ def report(
         ),
     ] = None,
     only: Annotated[
-        list[ReportPart] | None,
+        list[WrittenPart] | None,
         typer.Option("--only", metavar="PART", help=f"Write this alone: {PARTS}. Repeatable."),
     ] = None,
     columns: Annotated[
@@ -329,23 +319,17 @@ def report(
     for parts other than the page, the folder stands for all its runs.
     """
     from nodrop.report.story import read_story
-    from nodrop.report.write import (
-        EVERYTHING,
-        WrittenPart,
-        report_json,
-        write_folder_page,
-        write_report,
-    )
+    from nodrop.report.write import EVERYTHING, report_json, write_folder_page, write_report
     from nodrop.results.rundir import run_directories, runs_in
 
-    alone = len(directories) == 1 and {*(only or ()), ReportPart.HTML} == {ReportPart.HTML}
+    alone = len(directories) == 1 and {*(only or ()), WrittenPart.HTML} == {WrittenPart.HTML}
     if alone and (runs := runs_in(directories[0])):
         page = write_folder_page(directories[0], runs, out)
         say_json({"page": str(page)}) if as_json else say(page)
         if show:
             webbrowser.open(page.absolute().as_uri())
         return
-    chosen = frozenset(WrittenPart(part) for part in only) if only else EVERYTHING
+    chosen = frozenset(only) if only else EVERYTHING
     runs = run_directories(directories)
     story = read_story(runs)
     named = [name.strip() for each in columns or () for name in each.split(",")]

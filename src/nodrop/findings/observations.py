@@ -33,13 +33,12 @@ def found(
     cells: Iterable[str],
     *,
     subject: str = "",
-    severity: str = "",
     **values: object,
 ) -> Iterator[Finding]:
     """A suspicion, if anything shows it; docs/reference/findings.md has the codes."""
     if words := in_words(evidence):
-        how_bad = severity or WORDS[code]["severity"]
-        known = {"evidence": words, "cells": [*cells], **values, "severity": how_bad}
+        severity = WORDS[code]["severity"]
+        known = {"severity": severity, "evidence": words, "cells": [*cells], **values}
         yield Finding(code=code, subject=subject, values=known)
 
 
@@ -63,10 +62,8 @@ class RunObservation:
     """Replicas of the trace that were sent at once."""
     curve: str = ""
     """The cell but for whatever makes its load larger; empty if that is the group."""
-    rates: tuple[float, ...] = ()
-    """Settings that make the load larger."""
-    scales: tuple[str, ...] = ()
-    """Factors whose settings `rates` holds, such as `load.pps`."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Settings that make the load larger, such as `load.pps`."""
     searched: bool = False
     """A search chose its load from the runs before it."""
     outcome: str = "measured"
@@ -158,8 +155,7 @@ def observations_of(records: Iterable[TrialRecord]) -> list[RunObservation]:
                 group=intern(_words(rest)),
                 load=float(load) if isinstance(load, int | float) else None,
                 curve=intern(_words(curve)),
-                rates=rates_of(factors),
-                scales=tuple(factor for factor in RATES if factor in factors),
+                rates=dict(zip((f for f in RATES if f in factors), rates_of(factors), strict=True)),
                 searched=record.searched is not None,
                 outcome=record.outcome,
                 loss_ratio=record.packets.loss_ratio,

@@ -191,7 +191,7 @@ def idle_ports(runs: Sequence[RunObservation]) -> str:
 
 
 def _ladders(cells: Cells) -> Mapping[str, Sequence[LoadResult]]:
-    curves: dict[str, list[tuple[Sequence[RunObservation], LoadResult]]] = {}
+    curves: dict[str, list[LoadResult]] = {}
     for cell, runs in cells.items():
         told = [run for run in runs if run.outcome != "void"]
         if not told:
@@ -201,30 +201,22 @@ def _ladders(cells: Cells) -> Mapping[str, Sequence[LoadResult]]:
             losses=tuple(r.loss_ratio for r in told if r.loss_ratio is not None),
             failed=sum(run.outcome == "failed" for run in told),
             pps=known_median(run.offered_pps for run in told),
-            rates=dict(zip(told[0].scales, told[0].rates, strict=True)),
+            rates=told[0].rates,
         )
-        curves.setdefault(told[0].curve or told[0].group, []).append((told, result))
-    return {curve: [*_rising(found)] for curve, found in curves.items()}
+        curves.setdefault(told[0].curve or told[0].group, []).append(result)
+    return {curve: _rising(results) for curve, results in curves.items()}
 
 
-def _rising(
-    found: Sequence[tuple[Sequence[RunObservation], LoadResult]],
-) -> Iterator[LoadResult]:
+def _rising(results: Sequence[LoadResult]) -> Sequence[LoadResult]:
     """Results sorted by the packets/s that were offered. If that is not known of all, they are
     sorted by the one setting that makes the load larger, if there is one; else they are not
     compared."""
-    offered = [result.pps for _, result in found]
-    scales = {runs[0].scales for runs, _ in found}
-    if None not in offered:
-        ranks = [
-            (pps or 0.0, *runs[0].rates) for pps, (runs, _) in zip(offered, found, strict=True)
-        ]
-    elif len(scales) == 1 and len(next(iter(scales))) == 1:
-        ranks = [runs[0].rates for runs, _ in found]
-    else:
-        return
-    rising = sorted(zip(ranks, found, strict=True), key=lambda item: item[0])
-    yield from (result for _, (_, result) in rising)
+    if all(result.pps is not None for result in results):
+        return sorted(results, key=lambda result: (result.pps or 0.0, *result.rates.values()))
+    scales = {tuple(result.rates) for result in results}
+    if len(scales) != 1 or len(scales.pop()) != 1:
+        return []
+    return sorted(results, key=lambda result: [*result.rates.values()])
 
 
 def _words(found: Contradiction) -> str:

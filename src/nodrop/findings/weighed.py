@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from typing import Literal
 
 from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.stats.comparison import Advice, ComparisonRule, Relation, more_runs
@@ -22,19 +22,10 @@ SAME_RATIO = 0.1
 which is half of this unless the experiment says otherwise."""
 
 
-class Lack(StrEnum):
-    """Reasons why no difference can be told."""
-
-    NOTHING = "nothing"
-    """A cell has no load that was carried and none that was not."""
-    NO_END = "no end"
-    """A search ended before it found a load that is too much."""
-    ROUNDS = "rounds"
-    """Too few rounds for an interval between them."""
-    SPREAD = "spread"
-    """The rounds differ too much."""
-    HOSTS = "hosts"
-    """Each round mixes trials of several hosts."""
+Lack = Literal["nothing", "no end", "rounds", "spread", "hosts"]
+"""Why no difference can be told: a cell has no load that was carried and none that was not; a
+search ended before it found a load that is too much; too few rounds for an interval between them;
+the rounds differ too much; or each round mixes trials of several hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +74,7 @@ def weigh(
     first, second = (RatioSpan() if hosts else _median_bounds(one, family) for one in (base, other))
     between = RatioSpan(low=_ratio(second.low, first.high), high=_ratio(second.high, first.low))
     verdict = _verdict(between)
-    lack = _lack(base, other, family, hosts) if verdict is Relation.CANNOT_TELL else None
+    lack = _lack(base, other, family, within, hosts) if verdict is Relation.CANNOT_TELL else None
     return Weighed(
         verdict=verdict,
         between=between,
@@ -124,26 +115,25 @@ def _verdict(between: RatioSpan) -> Relation:
     return Relation.DIFFERENT if between.above or between.below else Relation.CANNOT_TELL
 
 
-def _lack(base: Answer, other: Answer, family: Family, hosts: bool) -> Lack:
+def _lack(base: Answer, other: Answer, family: Family, within: RatioSpan, hosts: bool) -> Lack:
     both = (base, other)
     if any(one.lower is None and one.upper is None for one in both):
-        return Lack.NOTHING
+        return "nothing"
     if hosts:
-        return Lack.HOSTS
-    within = _within(base, other)
+        return "hosts"
     if any(one.upper is None for one in both) and not (within.above or within.below):
-        return Lack.NO_END
+        return "no end"
     if min(len(one.rounds) for one in both) < family.runs_needed():
-        return Lack.ROUNDS
+        return "rounds"
     open_ends = any(r.upper is None or r.lower is None for one in both for r in one.rounds)
-    return Lack.NO_END if open_ends else Lack.SPREAD
+    return "no end" if open_ends else "spread"
 
 
 def _advice(base: Answer, other: Answer, family: Family, lack: Lack | None) -> Advice | None:
-    if lack is Lack.ROUNDS:
+    if lack == "rounds":
         fewest = min(len(base.rounds), len(other.rounds))
         return Advice(more_runs=family.runs_needed() - fewest, only_least=True)
-    if lack is Lack.SPREAD:
+    if lack == "spread":
         asked = ComparisonRule(relative=SAME_RATIO, family=family)
         return more_runs(_middles(base), _middles(other), asked)
     return None

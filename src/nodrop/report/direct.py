@@ -16,7 +16,7 @@ from nodrop.capacity.words import limit_words
 from nodrop.config.matrix import NAMED
 from nodrop.config.units import count_of
 from nodrop.findings.load_words import Writing, goal_words
-from nodrop.findings.weighed import SAME_RATIO, Lack, RatioSpan, Weighed, weigh
+from nodrop.findings.weighed import SAME_RATIO, RatioSpan, Weighed, weigh
 from nodrop.ledger.imbalance import over_mean
 from nodrop.report import escape
 from nodrop.report.comparison import Compared, compared, more_runs_words, no_number
@@ -218,14 +218,14 @@ def _carries(
     amount, within = times(found.between), times(found.within)
     if verdict == "cannot tell":  # bounds that one search of each showed
         amount = f"{_bounds(own)} against {_bounds(base)}"
-        amount += f", so far {within}" if within and found.lack is not Lack.NO_END else ""
+        amount += f", so far {within}" if within and found.lack != "no end" else ""
     needed, to_do = _needed(story, contrast, base, own, found)
     ratio, seen_ratio = (
         None if span.empty else (span.low, span.high) for span in (found.between, found.within)
     )
     more = found.advice.more_runs if found.advice else None
     said = Level(
-        name=level.name, verdict=verdict, why=str(found.lack or ""), ratio=ratio,
+        name=level.name, verdict=verdict, why=found.lack or "", ratio=ratio,
         seen_ratio=seen_ratio, difference=None, interval=None, more=more, words=amount,
         needed=needed,
     )  # fmt: skip
@@ -260,7 +260,7 @@ def _needed(
     match found.lack:
         case None:
             return "", ""
-        case Lack.NOTHING | Lack.NO_END:
+        case "nothing" | "no end":
             open_ones = [one for one in (base, own) if one.upper is None] or [base, own]
             ends = listed(list(dict.fromkeys(map(limit_words, open_ones))))
             helps = [_beyond(source, one.limited_by) for one in open_ones]
@@ -270,9 +270,9 @@ def _needed(
                 f"searches ended at {ends}, before a load was too much; what helps: {what}",
                 command,
             )
-        case Lack.HOSTS:
+        case "hosts":
             return "each round mixes trials of several hosts, so rounds have no interval", ""
-        case Lack.ROUNDS | Lack.SPREAD:
+        case "rounds" | "spread":
             advice = found.advice
             if advice is None or advice.more_runs is None:
                 return no_number("round"), ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from nodrop.answer.finding import WORDS, filled
@@ -18,17 +17,9 @@ from nodrop.report import escape, numbers
 from nodrop.report.story import Story
 from nodrop.report.trials import StoredTrial
 
-
-class AnswerPart(StrEnum):
-    ANSWER = "answer"
-    RESTS_ON = "it rests on"
-    CANNOT_SAY = "it cannot say"
-    TRUST = "trust"
-
-
-RULES: Mapping[str, AnswerPart] = {
-    code: AnswerPart(part) for part, codes in WORDS["rules"].items() for code in codes
-}
+TRUST = "trust"
+RULES: Mapping[str, str] = {code: part for part, codes in WORDS["rules"].items() for code in codes}
+"""Rule → the part of the answer that has its sentences."""
 GOOD = frozenset(WORDS["trust"]["good"])
 """Rules under *Trust* that speak for the run."""
 
@@ -56,8 +47,8 @@ class Sentence:
             raise ValueError(f"{self.rule}: no rule of a sentence")
 
     @property
-    def part(self) -> AnswerPart:
-        return AnswerPart.TRUST if self.finding else RULES[self.rule]
+    def part(self) -> str:
+        return TRUST if self.finding else RULES[self.rule]
 
     @property
     def good(self) -> bool:
@@ -66,7 +57,7 @@ class Sentence:
     def as_json(self, story: Story) -> dict[str, Any]:
         return {
             "rule": self.rule,
-            "part": str(self.part),
+            "part": self.part,
             "text": self.text,
             "evidence": dict(self.evidence),
             "trials": [
@@ -75,7 +66,7 @@ class Sentence:
             "subject": self.subject,
             "knob": self.knob,
             "to_do": self.to_do,
-            "good": self.good if self.part is AnswerPart.TRUST else None,
+            "good": self.good if self.part == TRUST else None,
         }
 
 

@@ -152,7 +152,6 @@ class TrialDetails:
     """Values read from every trial's details; None = not measured."""
 
     anonymous_bytes: int | None = None
-    cpus: int | None = None
     foreign_cpu_ratio: float | None = None
     """Share of the CPUs that the SUT may use: what others used under load."""
     phases_s: Mapping[str, Any] = field(default_factory=dict)
@@ -204,7 +203,7 @@ def read_trial(source: int, run: RunDir, packed: bytes) -> StoredTrial:
         run=run,
         ledger_problem=problem,
         closed=closed,
-        aside=_aside(run, record, table_in(kept, "details")),
+        aside=_aside(table_in(kept, "details")),
     )
 
 
@@ -225,15 +224,14 @@ def _transactions_problem(run: RunDir, record: TrialRecord) -> str:
     return ""
 
 
-def _aside(run: RunDir, record: TrialRecord, details: Json) -> TrialDetails:
+def _aside(details: Json) -> TrialDetails:
     facts, phases = table_in(details, "facts"), table_in(details, "readiness", "phases_s")
     anonymous = value_in(details, "usage", "cgroup", "anon_peak_bytes")
-    cpus = value_in(details, "usage", "sampler", "first", "cpus")
+    foreign = details.get("foreign_cpu_ratio")
     warm_up = table_in(facts, "warm_up")
     return TrialDetails(
         anonymous_bytes=anonymous if isinstance(anonymous, int) else None,
-        cpus=len(cpus) if isinstance(cpus, list) else None,
-        foreign_cpu_ratio=_foreign_cpu_ratio(run, record, details),
+        foreign_cpu_ratio=float(foreign) if isinstance(foreign, int | float) else None,
         phases_s={sys.intern(name): took for name, took in phases.items()},
         asks_clock=isinstance(facts.get("tsc"), dict),
         warm_up=warm_up if warm_up.get("discarded") else None,
@@ -274,20 +272,6 @@ def _text(value: object) -> str | None:
 
 def _count(value: object) -> int | None:
     return value if type(value) is int and value >= 0 else None
-
-
-def _foreign_cpu_ratio(run: RunDir, record: TrialRecord, details: Json) -> float | None:
-    if "foreign_cpu_ratio" in details:
-        found = details["foreign_cpu_ratio"]
-        return float(found) if isinstance(found, int | float) else None
-    usage, offered = table_in(details, "usage"), run.detail(record.run, "offered")
-    if "host_cpu_s" not in usage or not isinstance(offered, dict):
-        return None
-    try:
-        ours = float(usage["sut_offering_cpu_s"]) + float(offered["cpu_s"])
-        return max(0.0, float(usage["host_busy_s"]) - ours) / float(usage["host_cpu_s"])
-    except (LookupError, TypeError, ValueError, ZeroDivisionError):
-        return None  # a generator, or a version, that did not say
 
 
 def _by_its_files(record: TrialRecord, books: Ledger, kept: Json) -> TrialRecord:

@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ from nodrop.report.tables import Table, on_paper, to_latex, to_markdown, without
 from nodrop.report.timeline import numbers_of, timeline
 from nodrop.report.trials import StoredTrial
 from nodrop.results.capacity import Card, CardLoad
-from nodrop.results.layout import PAGE
+from nodrop.results.layout import PAGE, WrittenPart
 from nodrop.results.trial import MARKS
 from nodrop.untrusted.folder import Folder
 
@@ -180,14 +179,6 @@ def _of_typical(story: Story, trial: StoredTrial) -> Iterator[Picture]:
     if found := timeline(story.sources[trial.source], trial):
         drawn = time_chart([found], f"{trial.name} over time")
         yield Picture(f"time-{name}", drawn, numbers_of({trial.name: found}))
-
-
-class WrittenPart(StrEnum):
-    HTML = "html"
-    CSV = "csv"
-    MARKDOWN = "markdown"
-    LATEX = "latex"
-    FIGURES = "figures"
 
 
 EVERYTHING = frozenset(WrittenPart)

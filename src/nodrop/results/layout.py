@@ -19,6 +19,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -54,6 +55,16 @@ PROFILE = "profile"
 _SAMPLES = "samples-"
 _LEVELS = "levels-"
 _ROWS = ".jsonl"
+
+
+class WrittenPart(StrEnum):
+    """A part of a written report."""
+
+    HTML = "html"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+    LATEX = "latex"
+    FIGURES = "figures"
 
 
 def samples_of(host: str) -> str:

@@ -11,9 +11,8 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
@@ -265,10 +264,6 @@ def all_settings(settings: list[str] | None, *, tolerate_truncated: bool) -> lis
     return [*(settings or ()), *(["load.tolerate_truncated=true"] if tolerate_truncated else ())]
 
 
-class Becoming(StrEnum):
-    SUDO = "sudo"
-
-
 FarHost = Annotated[
     str | None,
     typer.Argument(
@@ -276,7 +271,7 @@ FarHost = Annotated[
     ),
 ]
 Become = Annotated[
-    Becoming | None,
+    Literal["sudo"] | None,
     typer.Option("--become", help="How to become root on HOST. Default: root logs in."),
 ]
 SshConfig = Annotated[
@@ -284,7 +279,7 @@ SshConfig = Annotated[
 ]
 
 
-def only_for_a_host(become: Becoming | None, ssh_config: Path | None) -> None:
+def only_for_a_host(become: str | None, ssh_config: Path | None) -> None:
     if become is not None or ssh_config is not None:
         raise BadInput("--become, --ssh-config: are for a HOST; here, start nodrop as root")
 

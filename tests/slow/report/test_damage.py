@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from nodrop.errors import BadInput
 from nodrop.report.story import read_story
-from nodrop.report.write import WrittenPart, write_report
+from nodrop.report.write import write_report
+from nodrop.results.layout import WrittenPart
 from nodrop.untrusted.folder import Folder
 from tests.made.rundirs import Fake, make_run
 

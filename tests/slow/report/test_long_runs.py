@@ -16,7 +16,8 @@ import pytest
 
 from nodrop.report import bounded, write
 from nodrop.report.story import read_story
-from nodrop.report.write import WrittenPart, write_report
+from nodrop.report.write import write_report
+from nodrop.results.layout import WrittenPart
 from nodrop.results.rundir import made
 from nodrop.untrusted.folder import Folder
 from tests.made.long_runs import make_long_run

@@ -26,7 +26,8 @@ from nodrop.report.setups_section import (
 )
 from nodrop.report.story import RunCell, Story, read_story
 from nodrop.report.trials import StoredTrial
-from nodrop.report.write import WrittenPart, report_json, write_report
+from nodrop.report.write import report_json, write_report
+from nodrop.results.layout import WrittenPart
 from nodrop.results.rundir import RunDir, pack
 from nodrop.stats.comparison import Relation
 from nodrop.stats.interval import Family

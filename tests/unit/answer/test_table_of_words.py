@@ -23,7 +23,7 @@ NO_REASON = {"sut", "min", "loss_at_every_load"}
     [
         ("limited_by", set(get_args(LimitedBy)), LIMIT_FORMS),
         ("cause", set(Rule), {"short"}),
-        ("aside", set(Aside), {"why"}),
+        ("aside", set(get_args(Aside)), {"why"}),
     ],
 )
 def test_each_value_has_one_entry_in_each_form(

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from nodrop.cli import main
-from nodrop.cli.inspect import ReportPart
-from nodrop.report.write import WrittenPart
 from nodrop.results.writer import RunWriter
 from tests.made.outcome_runs import trial
 from tests.made.rundirs import Fake, make_run
@@ -114,10 +112,6 @@ def test_a_baseline_takes_the_place_of_a_baseline_alone(
     for _ in ("anew", "again"):
         assert main.exit_code(["baseline", str(run), str(file)]) == 0
         assert json.loads(file.read_text())["name"]
-
-
-def test_the_parts_are_those_of_the_report() -> None:
-    assert [part.value for part in ReportPart] == [part.value for part in WrittenPart]
 
 
 def test_a_report_of_no_run_is_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -621,7 +621,7 @@ def test_a_headline_has_one_number_and_at_most_eight_words(tmp_path: Path, goal:
     bound = Bound(value=12345.6789, pps=123456789.0, bps=1e12, runs=())
     for lower in (bound, replace(bound, pps=None), None):
         found = replace(answer, goal=goal, lower=lower, upper=None)
-        said = render(next(findings(found, (), Search(), ())), "title")
+        said = render(next(findings(found, (), Search(), (), None)), "title")
         assert len(said.split()) <= 8 and len(said) <= 60
         assert len(re.findall(r"\d[\d,.]*", said)) == (lower is not None)
 

@@ -62,7 +62,7 @@ def test_six_starts_have_an_interval() -> None:
 )
 def test_idle_lossy_void_and_unmeasured_trials_say_nothing(other: TrialRecord) -> None:
     found = efficiency([trial(1, 1000, 0.5), other])
-    assert found is not None and found.runs == ("0001-r01",)
+    assert found is not None and found.packets.n == 1
 
 
 def test_without_a_trial_nothing_is_known() -> None:

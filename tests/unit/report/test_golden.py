@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from nodrop.report.story import read_story
-from nodrop.report.write import WrittenPart, write_report
+from nodrop.report.write import write_report
+from nodrop.results.layout import WrittenPart
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 RUNS = sorted((FIXTURES / "runs").iterdir())

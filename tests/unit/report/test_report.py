@@ -11,7 +11,8 @@ from nodrop.errors import BadInput
 from nodrop.report.answer import answer
 from nodrop.report.story import read_story
 from nodrop.report.tables import MOST_ON_PAPER
-from nodrop.report.write import WrittenPart, report_json, write_report
+from nodrop.report.write import report_json, write_report
+from nodrop.results.layout import WrittenPart
 from tests.made.rundirs import Fake, Trouble, make_run
 from tests.pages import page_of
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.capacity.answering import changed
+from nodrop.capacity.findings import changed
 from tests.simulated_sut import SimulatedSut, searched
 
 
