@@ -12,7 +12,7 @@ from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.section import capacity_section
 from nodrop.capacity.words import headline
-from nodrop.findings.load_words import apart, written
+from nodrop.findings.load_words import ends_words, written
 from nodrop.report.story import read_story
 from tests.made.outcome_runs import Load, outcome_search, tried
 
@@ -184,7 +184,7 @@ def test_a_load_that_a_fifth_speaks_against_is_not_carried(
 def test_two_numbers_have_the_digits_that_tell_them_apart_and_no_more(
     low: float, high: float, known: float, said: tuple[str, str]
 ) -> None:
-    assert apart(low, high, known) == said
+    assert ends_words(low, high, known) == said
 
 
 def test_rounding_is_outward_and_never_hides_a_difference() -> None:
@@ -192,7 +192,9 @@ def test_rounding_is_outward_and_never_hides_a_difference() -> None:
         low = 1.037**n / 1000
         for gap in (1.0001, 1.003, 1.02, 1.3):
             for known in (0.0, 0.001, 0.005, 0.05, 0.3):
-                first, second = (float(x.replace(",", "")) for x in apart(low, low * gap, known))
+                first, second = (
+                    float(x.replace(",", "")) for x in ends_words(low, low * gap, known)
+                )
                 assert first < second
                 slack = max(known, 1e-6) / 20 * 1.001
                 assert first <= low * (1 + slack) and second >= low * gap * (1 - slack)

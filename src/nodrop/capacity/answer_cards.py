@@ -24,7 +24,7 @@ from nodrop.capacity.tried import SENDER_REASONS, by_detections, judged_ratio, t
 from nodrop.capacity.words import bounds_words, causes_words, disagreeing, from_another_host
 from nodrop.config.asked import SEARCHING, search_command
 from nodrop.config.units import noun, parse_cpus
-from nodrop.findings.load_words import apart, written
+from nodrop.findings.load_words import ends_words, written
 from nodrop.ledger.imbalance import SutThread
 from nodrop.ledger.level import ROOMY_SLOTS
 from nodrop.report import escape
@@ -221,7 +221,7 @@ def _given_loads(top: RunCell | None, bad: RunCell | None) -> Ends:
     low, high = ends
     shown = ["" if pps is None else written(pps, KNOWN) for pps in ends]
     if low is not None and high is not None and low < high and shown[0] == shown[1]:
-        shown = [*apart(low, high, KNOWN)]
+        shown = [*ends_words(low, high, KNOWN)]
 
     def load(cell: RunCell | None, said: str) -> CardLoad | None:
         if cell is None:

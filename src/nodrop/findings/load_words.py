@@ -154,18 +154,11 @@ def _outward(steps: Decimal, slack: Decimal, *, up: bool) -> Decimal:
     return (steps + least).to_integral_value(ROUND_FLOOR)
 
 
-def apart(low: float, high: float, known: float = 0.0) -> tuple[str, str]:
-    """Two bounds, the lower one rounded down and the higher one up, so that they differ."""
-    if low >= high:
-        return written(low), written(high)
-    known = known_apart(low, high, known)
-    return written(low, known, up=False), written(high, known, up=True)
-
-
 def ends_words(low: float | None, high: float | None, known: float) -> tuple[str, str]:
-    """Two bounds, the lower one rounded down and the higher one up; empty if one is not known."""
+    """Two bounds, the lower one rounded down and the higher one up, so that they differ; empty if
+    one is not known."""
     if low is not None and high is not None and low < high:
-        return apart(low, high, known)
+        known = known_apart(low, high, known)
     return (
         "" if low is None else written(low, known, up=False),
         "" if high is None else written(high, known, up=True),
@@ -220,14 +213,14 @@ class Writing:
         """The load that was carried and the one that was not."""
         if lower.pps is not None and upper.pps is not None and upper.pps <= lower.pps:
             # More was asked for, and no more was sent: their order is that of the scale alone.
-            low, high = apart(lower.value, upper.value, self.known)
+            low, high = ends_words(lower.value, upper.value, self.known)
             sent = f"{scaled(self.by, high)}, of which no more packets/s were really sent"
             return self._joined(self._sent(lower, up=False), low), sent
         asked = None if lower.pps is None else upper.value * lower.pps / lower.value
         if upper.pps is None and asked is not None:  # it failed, and what was sent is not known
             upper = replace(upper, pps=asked)
-        pps = apart(lower.pps or 0.0, upper.pps or 0.0, self.known)
-        low, high = apart(lower.value, upper.value, self.known)
+        pps = ends_words(lower.pps, upper.pps, self.known)
+        low, high = ends_words(lower.value, upper.value, self.known)
         return (
             self._joined(self._sent(lower, up=False, pps=pps[0]), low),
             self._joined(self._sent(upper, up=True, pps=pps[1]), high),
@@ -271,7 +264,7 @@ class Writing:
 
     def _span(self, low: float, high: float, unit: str, *, up: bool | None) -> str:
         alike = written(low, self.known, up=up), written(high, self.known, up=up)
-        ends = alike if up is not None or low == high else apart(low, high, self.known)
+        ends = alike if up is not None or low == high else ends_words(low, high, self.known)
         return ends[0] if ends[0] == ends[1] else f"{ends[0]}{unit} to {ends[1]}"
 
     def _sent(self, bound: Bound, *, up: bool, pps: str = "") -> str:
