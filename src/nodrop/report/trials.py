@@ -152,6 +152,7 @@ class TrialDetails:
     """Values read from every trial's details; None = not measured."""
 
     anonymous_bytes: int | None = None
+    cpus: int | None = None
     foreign_cpu_ratio: float | None = None
     """Share of the CPUs that the SUT may use: what others used under load."""
     phases_s: Mapping[str, Any] = field(default_factory=dict)
@@ -227,10 +228,12 @@ def _transactions_problem(run: RunDir, record: TrialRecord) -> str:
 def _aside(details: Json) -> TrialDetails:
     facts, phases = table_in(details, "facts"), table_in(details, "readiness", "phases_s")
     anonymous = value_in(details, "usage", "cgroup", "anon_peak_bytes")
+    cpus = list_in(details, "usage", "sampler", "first", "cpus")
     foreign = details.get("foreign_cpu_ratio")
     warm_up = table_in(facts, "warm_up")
     return TrialDetails(
         anonymous_bytes=anonymous if isinstance(anonymous, int) else None,
+        cpus=len(cpus) or None,
         foreign_cpu_ratio=float(foreign) if isinstance(foreign, int | float) else None,
         phases_s={sys.intern(name): took for name, took in phases.items()},
         asks_clock=isinstance(facts.get("tsc"), dict),

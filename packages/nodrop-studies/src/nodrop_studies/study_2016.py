@@ -21,7 +21,6 @@ from nodrop.report.tables import Field, Table, Value, number, numeric, own, tabl
 from nodrop.report.trials import StoredTrial, count_once
 from nodrop.stats.comparison import Advice, Comparison, ComparisonRule, Relation, compare, more_runs
 from nodrop.stats.interval import Summary, summarize
-from nodrop.untrusted.json_text import list_in
 from nodrop_studies.words import NOTES, WORDS
 
 KINDS = ("bare", "docker", "docker-macvtap", "vm")
@@ -105,8 +104,8 @@ class StudyFigure:
 
 def _busy_cores_pct(trial: StoredTrial) -> float | None:
     """CPU of the whole host while the load was offered, as the study counted it: % of one core."""
-    ratio, cpus = trial.host_cpu_ratio, list_in(trial.details, "usage", "sampler", "first", "cpus")
-    return ratio * len(cpus) * 100 if cpus and ratio is not None else None
+    cores, ratio = trial.aside.cpus, trial.host_cpu_ratio
+    return ratio * cores * 100 if cores and ratio is not None else None
 
 
 def _means(table: str) -> Mapping[str, float]:
