@@ -96,8 +96,8 @@ def noting() -> int:
 
     real = measured.forecast
 
-    def forecast(seen, queues, *, faster):  # type: ignore[no-untyped-def]
-        found = real(seen, queues, faster=faster)
+    def forecast(seen, queues, *, faster, **more):  # type: ignore[no-untyped-def]
+        found = real(seen, queues, faster=faster, **more)
         if TWINS in os.environ:
             one = RingObservation(load=1.0, queues=queues, faster=faster)
             rings = [None, *map(int, os.environ[RINGS].split(","))] if found.fits_times else []

@@ -218,3 +218,7 @@ def test_costly_packets_are_found_where_they_lie(
     (cause,) = [one for one in record.packets.loss_causes if one.rule == "costly"]
     assert at_s - 0.02 <= cause.evidence["moment_begin_s"] <= at_s + costly / pps
     assert cause.evidence["moment_us_per_packet"] > 2 * cause.evidence["usual_us_per_packet"]
+    # From port 1000 of one host to this one; its packets and few others.
+    assert cause.evidence["moment_flows"] == 1, cause.words
+    assert cause.evidence["moment_port"] == min(port, 1000), cause.words
+    assert 0.8 * costly <= cause.evidence["moment_flow_packets"] <= costly, cause.words

@@ -112,6 +112,15 @@ def test_a_key_like_nothing_lists_what_is_allowed(tmp_path: Path) -> None:
             "load: speed and pps contradict each other: give one of them",
         ),
         ({"trace": "make:x", "top_speed": 1}, "load.top_speed = 1: must be true or false"),
+        ({"trace": "make:x", "withhold": {}}, "load.withhold = {{}}: give either ratio or flows"),
+        (
+            {"trace": "make:x", "withhold": {"ratio": 0.1, "flows": ["tcp 1.2.3.4:5 6.7.8.9:1"]}},
+            'load.withhold = {{"ratio": 0.1, "flows": ["tcp 1.2.3.4:5 6.7.8.9:1"]}}: give either',
+        ),
+        (
+            {"trace": "make:x", "withhold": {"flows": ["tcp"]}},
+            'load.withhold.flows.0 = "tcp": must be a flow such as',
+        ),
     ],
 )
 def test_load_error_lines(tmp_path: Path, options: dict[str, Any], line: str) -> None:

@@ -12,6 +12,7 @@ mod progress;
 mod schema;
 mod session;
 mod trace_files;
+mod trace_flows;
 mod trace_prepare;
 mod trace_tool;
 mod trace_window;

@@ -10,6 +10,7 @@ use nodrop_proto::{JobError, TraceSpec};
 use nodrop_sys::file::read_text;
 use nodrop_trace::make::{self, Profile, rules::MOST_RULES};
 use nodrop_wire::capture::Reader;
+use nodrop_wire::flow::FlowKey;
 use nodrop_wire::pcap::{file_header, record_header};
 
 use crate::capture::{available_bytes, contents};
@@ -17,6 +18,7 @@ use crate::drive;
 use crate::job;
 use crate::progress::Progress;
 use crate::trace_files::{self, CutArgs, MergeArgs, ReplicateArgs, folder_of, write};
+use crate::trace_flows::{self, FlowsArgs};
 use crate::trace_prepare::{self, PrepareArgs};
 use crate::trace_window::{self, WindowArgs};
 
@@ -39,8 +41,10 @@ enum Tool {
     Make(MakeArgs),
     /// Write a part of a trace
     Cut(CutArgs),
-    /// Write a capture without packets that are chosen by a seed, and list them in OUT.json
+    /// Write a capture without packets that are chosen by a seed, or without some flows, and list them in OUT.json
     Withhold(WithholdArgs),
+    /// Write the flow of each packet that a replay sends, in the order of sending
+    Flows(FlowsArgs),
     /// Find the window of a trace that a load sends, and write it
     Window(WindowArgs),
     /// Write what a replay of several replicas sends
@@ -85,11 +89,14 @@ struct WithholdArgs {
     /// Capture file to write: pcap with times in ns; the numbers of the others, from 1, stand beside it in OUT.json
     out: PathBuf,
     /// Part of the packets, by chance
-    #[arg(long, value_parser = ratio)]
-    ratio: f64,
+    #[arg(long, value_parser = ratio, required_unless_present = "flow")]
+    ratio: Option<f64>,
     /// Another seed chooses others
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// All packets of this flow, in both directions, such as `tcp 10.0.0.1:80 10.0.0.2:51312`; may be given several times
+    #[arg(long, conflicts_with = "ratio")]
+    flow: Vec<FlowKey>,
     /// Use what is whole of a file that ends in the middle of a packet
     #[arg(long)]
     tolerate_truncated: bool,
@@ -109,6 +116,7 @@ pub fn run(args: TraceArgs) -> ExitCode {
         Some(Tool::Make(args)) => make(&args),
         Some(Tool::Cut(args)) => trace_files::cut(&args),
         Some(Tool::Withhold(args)) => withhold(&args),
+        Some(Tool::Flows(args)) => trace_flows::flows(&args),
         Some(Tool::Window(args)) => trace_window::window(&args),
         Some(Tool::Replicate(args)) => trace_files::replicate(&args),
         Some(Tool::Merge(args)) => trace_files::merge(&args),
@@ -220,7 +228,13 @@ fn withhold(args: &WithholdArgs) -> anyhow::Result<()> {
         for record in records {
             let record = record.map_err(|error| bad(&error))?;
             packets += 1;
-            if rng.chance(args.ratio) {
+            let chosen = match args.ratio {
+                Some(ratio) => rng.chance(ratio),
+                None => {
+                    FlowKey::innermost(record.frame).is_some_and(|flow| args.flow.contains(&flow))
+                }
+            };
+            if chosen {
                 withheld.push(packets);
                 continue;
             }
@@ -231,6 +245,9 @@ fn withhold(args: &WithholdArgs) -> anyhow::Result<()> {
         }
         if withheld.len() as u64 == packets {
             return Err(bad(&"no packet is left").into());
+        }
+        if withheld.is_empty() && !args.flow.is_empty() {
+            return Err(bad(&"no packet belongs to a flow that is to be left out").into());
         }
         Ok(())
     })?;

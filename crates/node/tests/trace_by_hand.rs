@@ -584,3 +584,58 @@ fn a_fifo_whose_reader_is_gone_is_an_error() {
         assert!(done.stdout.is_empty() && Path::new(&fifo).exists());
     }
 }
+
+#[test]
+fn a_flow_of_a_trace_is_named_and_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (whole, part, out) = (path("whole.pcap"), path("part.pcap"), path("flows"));
+    trace_tool_does(&format!("make bigflows-like {whole} --packets 300"));
+    let flows = |trace: &str, more: &str| {
+        trace_tool_does(&format!("flows {trace} --out {out} {more}"));
+        let bytes = fs::read(&out).unwrap();
+        let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+        let head: serde_json::Value = serde_json::from_slice(&bytes[..end]).unwrap();
+        let known = head["flows"].as_array().unwrap().iter();
+        let names: Vec<String> = known
+            .map(|f| f["name"].as_str().unwrap().to_owned())
+            .collect();
+        let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
+        let packets = bytes[end + 1..].chunks(8);
+        let sent: Vec<_> = packets
+            .map(|p| (number(&p[..4]), number(&p[4..])))
+            .collect();
+        (names, sent)
+    };
+    let (names, sent) = flows(&whole, "");
+    assert!(sent.len() >= 300);
+    assert!(
+        sent.iter()
+            .all(|(flow, copy)| *flow as usize <= names.len() && *copy == 0)
+    );
+
+    // Two replicas: each flow twice as often, once in each copy.
+    let (again, twice) = flows(&whole, "--multiplier 2");
+    let of = |sent: &[(u32, u32)], wanted| sent.iter().filter(|one| **one == wanted).count();
+    assert_eq!((&again, twice.len()), (&names, 2 * sent.len()));
+    assert_eq!(of(&twice, (0, 1)), of(&sent, (0, 0)));
+    let (_, same) = flows(&whole, "--multiplier 2 --flows same");
+    assert_eq!(of(&same, (0, 0)), 2 * of(&sent, (0, 0)));
+
+    let left_out = trace_tool(&["withhold", &whole, &part, "--flow", &names[0]]);
+    assert!(left_out.status.success());
+    let (rest, kept) = flows(&part, "");
+    assert!(!rest.contains(&names[0]));
+    assert_eq!(kept.len(), sent.len() - of(&sent, (0, 0)));
+
+    let nothing = trace_tool(&[
+        "withhold",
+        &whole,
+        &part,
+        "--flow",
+        "tcp 1.2.3.4:5 6.7.8.9:10",
+    ]);
+    assert!(!nothing.status.success());
+    let large = trace_tool(&["flows", &whole, "--out", &out, "--most-packets", "299"]);
+    assert_eq!(large.status.code(), Some(2));
+}

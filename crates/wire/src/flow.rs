@@ -1,6 +1,8 @@
 //! The flow a frame belongs to, the same for both directions.
 
-use std::net::IpAddr;
+use std::fmt::{self, Display, Formatter};
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
 use crate::bytes::u16_at;
 use crate::tunnel::innermost;
@@ -46,6 +48,58 @@ impl FlowKey {
     }
 }
 
+const NAMES: [(u8, &str); 5] = [
+    (protocol::TCP, "tcp"),
+    (protocol::UDP, "udp"),
+    (protocol::SCTP, "sctp"),
+    (protocol::ICMP, "icmp"),
+    (protocol::ICMPV6, "icmpv6"),
+];
+
+/// `tcp 10.0.0.1:80 10.0.0.2:51312`; a protocol without a name by its number.
+impl Display for FlowKey {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match NAMES.iter().find(|(number, _)| *number == self.protocol) {
+            Some((_, name)) => write!(f, "{name}")?,
+            None => write!(f, "{}", self.protocol)?,
+        }
+        let [low, high] = [self.low, self.high].map(SocketAddr::from);
+        write!(f, " {low} {high}")
+    }
+}
+
+/// A text that names no flow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no flow: give protocol and both ends, such as `tcp 10.0.0.1:80 10.0.0.2:51312`")]
+pub struct NotAFlow(String);
+
+impl FromStr for FlowKey {
+    type Err = NotAFlow;
+
+    fn from_str(text: &str) -> Result<Self, NotAFlow> {
+        let named = |name: &str| match NAMES.iter().find(|(_, known)| *known == name) {
+            Some((number, _)) => Some(*number),
+            None => name.parse().ok(),
+        };
+        let end = |text: &str| {
+            text.parse::<SocketAddr>()
+                .ok()
+                .map(|at| (at.ip(), at.port()))
+        };
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let parsed = match words[..] {
+            [name, one, other] => named(name).zip(end(one)).zip(end(other)),
+            _ => None,
+        };
+        let ((protocol, one), other) = parsed.ok_or_else(|| NotAFlow(text.into()))?;
+        Ok(Self {
+            protocol,
+            low: one.min(other),
+            high: one.max(other),
+        })
+    }
+}
+
 /// Source and destination port, if the packet has them.
 #[must_use]
 pub fn ports(frame: &[u8], ip: &Ip) -> Option<(u16, u16)> {
@@ -79,6 +133,33 @@ mod tests {
         let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
         assert_eq!(key(a, b, 0, [0, 53, 8, 0]), key(b, a, 0, [8, 0, 0, 53]));
         assert_ne!(key(a, b, 0, [0, 53, 8, 0]), key(a, b, 0, [8, 0, 0, 53]));
+    }
+
+    #[test]
+    fn its_name_is_read_back() {
+        for name in [
+            "tcp 10.0.0.1:80 10.0.0.2:51312",
+            "udp [2001:db8::1]:53 [2001:db8::2]:4242",
+            "47 10.0.0.1:0 10.0.0.2:0",
+        ] {
+            let flow: FlowKey = name.parse().unwrap();
+            assert_eq!(flow.to_string(), name);
+        }
+        let (one, other) = ("udp 10.0.0.2:53 10.0.0.1:9", "udp 10.0.0.1:9 10.0.0.2:53");
+        assert_eq!(one.parse::<FlowKey>(), other.parse());
+        assert_eq!(
+            other.parse(),
+            Ok(key([10, 0, 0, 1], [10, 0, 0, 2], 0, [0, 9, 0, 53]))
+        );
+        for bad in [
+            "",
+            "tcp",
+            "tcp 10.0.0.1 10.0.0.2",
+            "999 10.0.0.1:1 10.0.0.2:2",
+            "tcp a:1 b:2",
+        ] {
+            assert_eq!(bad.parse::<FlowKey>(), Err(NotAFlow(bad.into())));
+        }
     }
 
     #[test]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
-from statistics import median
 from typing import Any
 
 from nodrop.answer.finding import WORDS, Finding, render, worded
@@ -18,6 +16,7 @@ from nodrop.capacity.card import breaks_words
 from nodrop.capacity.findings import ends_of, needed_words, rate_words, writing
 from nodrop.capacity.knee import workers_of
 from nodrop.capacity.limit import loss_by
+from nodrop.capacity.predictions import Predicted, Predictions, beside_measured, predictions
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.tried import SENDER_REASONS, by_detections, judged_ratio, tried
@@ -27,6 +26,7 @@ from nodrop.config.units import noun, parse_cpus
 from nodrop.findings.load_words import ends_words, written
 from nodrop.ledger.imbalance import SutThread
 from nodrop.ledger.level import ROOMY_SLOTS
+from nodrop.ledger.sent_flows import kind_of
 from nodrop.report import escape
 from nodrop.report.loads import Ladder, always_void, ladders, places_of, share
 from nodrop.report.sentences import hop_title
@@ -50,7 +50,6 @@ from nodrop.untrusted.json_text import table_in, tables_in, value_in
 MOST_ACTIONS = 3
 WAITED, FULL = 0.1, 0.9
 """Parts of the time from which a worker is said to have waited, and to have been busy."""
-LEAST_TWINS = 3
 UNSTEADY = 1.08
 """Fastest trial's CPU over the slowest one's."""
 IDLE = 0.2
@@ -80,9 +79,7 @@ class _Limit:
     """No trial above it lost packets: the SUT fell behind."""
     why: str | None = None
     """Words in the place of the usual reason."""
-    with_room: tuple[str, ...] = ()
-    """The load that a larger ring is predicted to hold, as a setting, and how that is known; empty
-    if it is not."""
+    predicted: Predictions = field(default_factory=Predictions)
     lost: Sequence[StoredTrial] = ()
     """Measured trials that lost packets, of a search that its budget ended."""
 
@@ -115,7 +112,7 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         knob=answer.knob or next((k for t in lost if (k := t.record.packets.knob)), ""),
         sut=escape.plain(searched.subject if not searched.label else "the SUT", longest=24),
         carried=lower is not None,
-        with_room=_with_room(searched, answer),
+        predicted=predictions(searched, answer),
         crowded=_crowded(searched.trials),
         behind=bool(known) and not lossy,
         why=why,
@@ -128,47 +125,11 @@ def _card(story: Story, searched: SearchedCell) -> Card:
         headline=render(answer.findings[0], "title"), lossy=len(lossy), lossy_of=len(known),
         tolerated=_tolerated(searched.answers),
         needed="" if answer.needed is None else needed_words(answer.needed, answer.by),
-        predicted=_predicted(source, answer),
+        predicted=beside_measured(value_in(source.run.manifest, "search", "predicted"), answer),
         window="" if searched.window is None else searched.window.name,
         peak_pps=None if searched.window is None else searched.window.peak_pps,
         sure=_sure(searched, answer, source, ends),
     )  # fmt: skip
-
-
-def _predicted(source: StorySource, answer: Answer) -> str:
-    """The limit that `search.predicted` names, beside the measured one."""
-    said = value_in(source.run.manifest, "search", "predicted")
-    if not isinstance(said, (int, float)):
-        return ""
-    load, fit = writing(answer).at(said), answer.fit
-    if fit is None:
-        return worded("predicted.not_measured", load=load)
-    measured, off = writing(answer).at(fit.estimate), said / fit.estimate - 1
-    code = "more" if off > 0 else "less"
-    return worded(f"predicted.{code}", load=load, measured=measured, off=abs(off))
-
-
-def _with_room(searched: SearchedCell, answer: Answer) -> tuple[str, ...]:
-    """The limit with a larger ring, as the twins of trials say whose rings were half full, and no
-    more than the busiest thread has time for; empty if fewer than three say it, or what that thread
-    has time for is not known. A ring holds what a thread without time left falls behind by, and
-    that is not carried."""
-    believed = [one for t in searched.trials if (one := tried(t.record)).fits(answer.goal)]
-    queues = [(one.value, one.record.packets.queue) for one in believed]
-    said = [(value, q.fits_times, q.roomy_fits_times) for value, q in queues if q is not None]
-    now = [value * fits for value, fits, roomy in said if fits and roomy]
-    then = [value * roomy for value, fits, roomy in said if fits and roomy]
-    if len(now) < LEAST_TWINS or any(one.record.cpu_not_valid for one in believed):
-        return ()
-    busy = [(one.value, one.record.busiest_thread) for one in believed]
-    full = [value / thread.cpu_ratio for value, thread in busy if thread and thread.cpu_ratio]
-    roomy, paced = median(then), median(full) if full else math.inf
-    value = min(roomy, paced)
-    if (more := value / median(now) - 1) <= 0:
-        return ()
-    code = "with_room" if roomy <= paced else "with_room_paced"
-    words = worded(code, trials=len(now), load=writing(answer).at(value), more=more)
-    return f"search.predicted={value:.4g}", words
 
 
 Ends = tuple[CardLoad | None, CardLoad | None]
@@ -360,6 +321,7 @@ def _breaks(limit: _Limit) -> Breaks:
     verdict, why = breaks_words(limit.by, place, limit.sut, missed_alone=whole, behind=limit.behind)
     said = [why if limit.why is None else limit.why]
     said += [causes_words(limit.by, record)] if record else []
+    said += _moment_words(record)
     said += _workers_words(workers, _cpus(record))
     # Stages that counted, by the names that losses have.
     hops = trial.ledger.hops if trial and trial.ledger else ()
@@ -374,6 +336,24 @@ def _breaks(limit: _Limit) -> Breaks:
         lost=record.packets.lost_packets if record else None,
         sent=record.offered.sent if record else None, run=trial.name if trial else None,
     )  # fmt: skip
+
+
+def _moment_words(record: TrialRecord | None) -> Iterator[str]:
+    """The moment at which packets cost so much, and whose they were."""
+    causes = record.packets.loss_causes if record else ()
+    seen = next(
+        (c.evidence for c in causes if c.rule == "costly" and "moment_flows" in c.evidence), None
+    )
+    if seen is not None:
+        yield worded(
+            "moment",
+            begin=seen["moment_begin_s"],
+            end=seen["moment_end_s"],
+            times=seen["moment_us_per_packet"] / max(1e-9, seen["usual_us_per_packet"]),
+            flows=int(seen["moment_flows"]),
+            packets=int(seen["moment_flow_packets"]),
+            kind=kind_of(int(seen["moment_protocol"]), int(seen["moment_port"])),
+        )
 
 
 def _workers_words(workers: Sequence[SutThread], cpus: Sequence[int]) -> Iterator[str]:
@@ -479,8 +459,14 @@ def _ways_out(
     proofs, above = states(source.run), limit.above or limit.lost
     lossy = limit.by == "sut" or bool(limit.lost)
 
-    def one(name: str, *settings: str, **words: object) -> Action:
-        made = _action(name, source.command_with(*settings), again, **words)
+    def one(
+        name: str, *settings: str, predicted: Predicted | None = None, **words: object
+    ) -> Action:
+        shown = settings if predicted is None else (*settings, predicted.setting)
+        made = _action(name, source.command_with(*shown), again, **words)
+        if predicted is not None:
+            why = " ".join(filter(None, (made.why, predicted.words)))
+            made = made.model_copy(update={"why": why, "predicted": predicted.value})
         state = proofs.get(" ".join(s for s in settings if not s.startswith("search.")))
         return made.model_copy(update={"state": state}) if state else made
 
@@ -498,7 +484,7 @@ def _ways_out(
     workers, cpus = workers_of(record) if record else [], _cpus(record)
     if limit.by in ("sut", "other_programs") and cpus and len(workers) > len(cpus):
         n, names = len(cpus), {1: "one worker", 2: "two workers"}
-        words = {"few": names.get(n, f"{n} workers"), "many": len(workers)}
+        words: dict[str, Any] = {"few": names.get(n, f"{n} workers"), "many": len(workers)}
         yield one("fewer-workers", f"sut.threads={n}", cpus="a CPU" if n == 1 else "CPUs", **words)
     # Part of the time in which the busiest ran, or waited for a CPU.
     ran = workers[0].cpu_ratio if workers else None
@@ -507,16 +493,24 @@ def _ways_out(
     bursts = lossy and _mostly(above, "burst", "costly")
     perhaps = lossy and _mostly(above, "burst", "costly", "not_known") and not full
     if (bursts or perhaps) and limit.knob.startswith("sut.ring_size"):
-        settings = (f"sut.ring_size={ROOMY_SLOTS}", *limit.with_room[:1])
-        room = one("room" if bursts else "room-perhaps", *settings)
-        why = " ".join(filter(None, (room.why, *limit.with_room[1:])))
-        yield room.model_copy(update={"why": why})
+        name = "room" if bursts else "room-perhaps"
+        yield one(name, f"sut.ring_size={ROOMY_SLOTS}", predicted=limit.predicted.room)
+    options = [table_in(load, "options") for load in tables_in(source.run.manifest, "loads")]
+    left_out = [table_in(load, "withhold") for load in options[:1] if "withhold" in load]
+    if lossy and limit.predicted.without and not any(one.get("ratio") for one in left_out):
+        flow, predicted = limit.predicted.without
+        flows = [*(str(name) for one in left_out for name in one.get("flows", ())), flow.flow]
+        named = ",".join(f'"{escape.plain(name, longest=120)}"' for name in flows)
+        setting = f"load.withhold={{flows=[{named}]}}"
+        yield one("without-flow", setting, predicted=predicted, kind=escape.plain(flow.kind))
     host = value_in(source.run.manifest, "host", "cpu", "cpus")
     # An idle one would change nothing with another CPU.
     suts = tables_in(source.run.manifest, "suts")
     sut = table_in(suts[0], "options") if len(suts) == 1 else {}
     shared_rate = "service_rate_pps" in sut  # of all threads of a sink
-    if limit.by == "sut" and cpus and workers and not (bursts or idle or shared_rate):
+    second = limit.predicted.workers.get(2)
+    waste = idle or (bursts and second is None)
+    if limit.by == "sut" and cpus and workers and not (waste or shared_rate):
         more = [*cpus, max(cpus) + 1]
         wanted, enough = [f'limits.cpus="{",".join(map(str, more))}"'], len(workers) <= len(cpus)
         if enough and isinstance(threads := sut.get("threads"), int):
@@ -524,7 +518,8 @@ def _ways_out(
         if not enough or sut.get("capture", "af-packet") == "af-packet":
             spare = isinstance(host, int) and max(more) < host
             name = "another-cpu" if spare else "another-host"
-            yield one(name, *wanted, sut=limit.sut, n=max(more) + 1)
+            two = second if len(workers) == 1 and len(more) == 2 else None
+            yield one(name, *wanted, sut=limit.sut, n=max(more) + 1, predicted=two)
         elif "buffer_bytes" not in sut:
             yield one("af-packet", "sut.capture=af-packet")
     if limit.by == "generator" and not limit.crowded:
@@ -549,7 +544,16 @@ def _allowed(
         for way in ways
         if any(map(way.command.count, searching)) or not any(map(way.command.count, varied))
     )
-    return [*islice(may, MOST_ACTIONS)]
+    return [*islice(_ranked([*may]), MOST_ACTIONS)]
+
+
+def _ranked(ways: Sequence[Action]) -> Iterator[Action]:
+    """Actions with a predicted load in its order among themselves, the highest first; others stay
+    where they are."""
+    predicted = [(way.predicted, n) for n, way in enumerate(ways) if way.predicted is not None]
+    best = iter(sorted(predicted, key=lambda one: -one[0]))
+    for way in ways:
+        yield way if way.predicted is None else ways[next(best)[1]]
 
 
 EVEN = 2.0

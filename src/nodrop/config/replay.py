@@ -84,6 +84,16 @@ def _window(window: str) -> str:
     return window
 
 
+_END = r"[0-9a-f.:\[\]]+:\d{1,5}"
+_FLOW = re.compile(rf"([a-z0-9]+) {_END} {_END}", re.ASCII)
+
+
+def _flow(flow: str) -> str:
+    if _FLOW.fullmatch(flow) is None:
+        raise ValueError("must be a flow such as tcp 10.0.0.1:80 10.0.0.2:51312")
+    return flow
+
+
 class GrowingRate(Options):
     """A rate that grows by equal factors in equal times: how a search begins."""
 
@@ -96,10 +106,19 @@ class GrowingRate(Options):
 
 
 class Withhold(Options):
-    """Packets of the trace that are not sent, on purpose: what a SUT cannot have seen is known."""
+    """Packets of the trace that are not sent, on purpose: a part by chance, so that what a SUT
+    cannot have seen is known, or some flows, as if the SUT bypassed them."""
 
-    ratio: Annotated[float, Field(gt=0, lt=1)]
+    ratio: Annotated[float, Field(gt=0, lt=1)] | None = None
     seed: Annotated[int, Field(ge=0, lt=1 << 64)] = 1
+    flows: tuple[Annotated[str, AfterValidator(_flow)], ...] = ()
+    """Protocol and both ends of each, as nodrop names them: `tcp 10.0.0.1:80 10.0.0.2:51312`."""
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> Self:
+        if (self.ratio is None) == (not self.flows):
+            raise ValueError("give either ratio or flows")
+        return self
 
 
 class ReplayOptions(Options):
@@ -170,7 +189,8 @@ class ReplayOptions(Options):
     """Take the fractions of a second in a pcap file for nanoseconds, though its header says
     microseconds."""
     withhold: Withhold | None = None
-    """Leave out a part of the packets, chosen by a seed: `{ratio = 0.01, seed = 7}`."""
+    """Leave out a part of the packets, chosen by a seed: `{ratio = 0.01, seed = 7}`; or flows:
+    `{flows = ["tcp 10.0.0.1:80 10.0.0.2:51312"]}`."""
     tolerate_truncated: bool = False
     """Use what is whole of a capture file that ends in the middle of a packet."""
 

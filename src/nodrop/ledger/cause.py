@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 
-from nodrop.config.units import noun
+from nodrop.config.units import count_of, noun
 from nodrop.ledger.filling import Filler, Filling, Moment
 from nodrop.ledger.hops import NEUTRAL, Knobs, Place, WaitsFor
 from nodrop.ledger.imbalance import Running, ThreadRole
@@ -248,7 +248,19 @@ class _Case:
             f"load: {moment.packets:,} that came {moment.begin_s:.2f} to {moment.end_s:.2f} s "
             "after the first packet"
         )
-        numbers = {
+        numbers: dict[str, float] = {}
+        if (flows := moment.flows) is not None:
+            words += (
+                f"; half of that time went to {count_of(flows.flows, 'flow')} of the trace "
+                f"({count_of(flows.packets, 'packet')}, most of {flows.kind})"
+            )
+            numbers = {
+                "moment_flows": flows.flows,
+                "moment_flow_packets": flows.packets,
+                "moment_protocol": flows.protocol,
+                "moment_port": flows.port,
+            }
+        numbers |= {
             "moment_begin_s": round(moment.begin_s, 3),
             "moment_end_s": round(moment.end_s, 3),
             "moment_packets": moment.packets,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
 
+from nodrop.ledger.sent_flows import CostlyFlows
 from nodrop.ledger.twin import Gap, Queue
 
 EMPTY = 1 / 32
@@ -38,11 +39,16 @@ class Moment:
     begin_s: float
     end_s: float
     """The interval in which they came, after the first packet."""
+    first_packet: float
+    last_packet: float
+    """Their numbers among all that came, those included that found no room."""
     packets: int
     each_us: float
     """Time on its CPU, or asleep, that the reader took for each."""
     usual_us: float
     """Time of each packet of the whole trial."""
+    flows: CostlyFlows | None = None
+    """Flows that half of the time went to; None = not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,25 +218,36 @@ def _costliest(queue: Queue, part: range, usual_ns: float) -> Moment | None:
     if not packets or not any(gap.taken for gap in gaps):
         return None  # what departed had been there before the first look
     first = sum(gap.left for gap in gaps[: best.start])
-    came_at = _arrival_times(gaps)
+    came_at = _arrivals(gaps)
+    begin_s, first_packet = came_at(first)
+    end_s, last_packet = came_at(first + packets - 1)
     return Moment(
-        begin_s=came_at(first),
-        end_s=came_at(first + packets - 1),
+        begin_s=begin_s,
+        end_s=end_s,
+        first_packet=first_packet,
+        last_packet=last_packet,
         packets=packets,
         each_us=sum(took.get(n, 0.0) for n in best) / packets / 1e3,
         usual_us=usual_ns / 1e3,
     )
 
 
-def _arrival_times(gaps: Sequence[Gap]) -> Callable[[float], float]:
-    """Number of a packet that found room → seconds after the first one at which it came."""
+def _arrivals(gaps: Sequence[Gap]) -> Callable[[float], tuple[float, float]]:
+    """Number of a packet that found room → seconds after the first one at which it came, and its
+    number among all that came."""
     busy = [gap for gap in gaps if gap.taken]
     taken = [0, *accumulate(gap.taken for gap in busy)]
+    before = [
+        came - gap.came
+        for gap, came in zip(gaps, accumulate(g.came for g in gaps), strict=True)
+        if gap.taken
+    ]
 
-    def came_at(packet: float) -> float:
+    def came_at(packet: float) -> tuple[float, float]:
         n = min(max(0, bisect_right(taken, packet) - 1), len(busy) - 1)
         gap = busy[n]
-        at_ns = gap.begin_ns + (packet - taken[n]) / gap.taken * gap.ns
-        return max(0.0, at_ns - busy[0].begin_ns) / 1e9
+        part = (packet - taken[n]) / gap.taken
+        at_ns = gap.begin_ns + part * gap.ns
+        return max(0.0, at_ns - busy[0].begin_ns) / 1e9, before[n] + part * gap.came
 
     return came_at

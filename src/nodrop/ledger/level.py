@@ -61,6 +61,40 @@ ROOMY_SLOTS = 32_768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkersFit:
+    """Load that several workers would hold, each with a CPU and a ring of its own."""
+
+    __pydantic_config__: ClassVar = PART
+
+    workers: Count
+    fits_times: NotNegative
+    """Multiple of the trial's load, the middle of several deals of its flows to the workers: which
+    worker a flow falls to is not known."""
+    low_times: NotNegative
+    """The worst of these deals."""
+    high_times: NotNegative
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithoutFlow:
+    """Load that the ring would hold without the flow that most work of its fullest filling goes
+    to."""
+
+    __pydantic_config__: ClassVar = PART
+
+    flow: str
+    """Protocol and both ends."""
+    kind: str
+    """`TCP port 80`."""
+    packets_ratio: NotNegative
+    """Part of all packets."""
+    work_ratio: NotNegative
+    """Part of all work."""
+    fits_times: NotNegative
+    """Multiple of the trial's load."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLevel:
     """Level of the SUT's capture ring that came nearest to its limit, or went furthest beyond."""
 
@@ -93,6 +127,10 @@ class QueueLevel:
     what the trial showed."""
     roomy_fits_times: NotNegative | None = None
     """Multiple of this load that a ring of 32,768 packets just holds."""
+    workers_fit: tuple[WorkersFit, ...] = ()
+    """More workers in place of one; () if the trial had several, or its flows are not known."""
+    without: WithoutFlow | None = None
+    """Null as above, or if most work of the fullest filling is no IP flow's."""
 
 
 def level(

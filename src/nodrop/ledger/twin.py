@@ -13,7 +13,7 @@ of what the twins say is the interval.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -486,9 +486,14 @@ def level(
 def limit_times(observation: RingObservation, slots: int | None = None) -> float | None:
     """Multiple of the trial's own load that its rings just hold; None if it is too far away."""
 
-    def over(times: float) -> float:
-        return max(_unbounded(queue, observation, times, slots) for queue in observation.queues) - 1
+    return crossing(
+        lambda times: max(_unbounded(q, observation, times, slots) for q in observation.queues) - 1
+    )
 
+
+def crossing(over: Callable[[float], float]) -> float | None:
+    """Multiple of a load at which something that grows with it becomes positive; None if it is too
+    far away."""
     low, high = 1.0, 1.0
     below = above = over(1.0)
     while below >= 0:

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from math import inf
 from pathlib import Path
 
@@ -42,7 +43,7 @@ from nodrop.measure.packets.instances import (
 )
 from nodrop.measure.packets.readings import Reading, Readings, nothing_arrived
 from nodrop.measure.packets.reassembly import Room
-from nodrop.measure.queues import forecast, queues
+from nodrop.measure.queues import flow_work, forecast, queues
 from nodrop.measure.sampling import Sampler, Usage, by_our_clock, rings_of, rows_of_processes
 from nodrop.protocol import SampleRow
 from nodrop.testbed.hosts.api import HostProcess, Json, counters_at, rise
@@ -609,11 +610,21 @@ class Offering:
             throttled_ns=running.throttled_ns,
             polls=running.polls,
         )
-        counted.level = forecast(seen, found, faster=load.constant_rate)
+        sent_flows = cache(load.sent_flows)
+        faster = load.constant_rate
+        hands_on = ThreadRole.RECEIVE in running.roles.values()
+        counted.level = forecast(
+            seen, found, faster=faster, sent_flows=sent_flows, hands_on=hands_on
+        )
         lossy = [queue for queue in found if queue.lost]
-        if lossy:
-            most = max(lossy, key=lambda queue: queue.lost)
-            counted.running = replace(running, filling=filling(most))
+        if not lossy:
+            return
+        told = filling(max(lossy, key=lambda queue: queue.lost))
+        moment = None if told is None else told.costliest
+        if told and moment and (work := flow_work(found, faster=faster, sent=sent_flows())):
+            flows = work.within(moment.first_packet, moment.last_packet)
+            told = replace(told, costliest=replace(moment, flows=flows))
+        counted.running = replace(running, filling=told)
 
 
 def offer(offerer: Offerer, tick: Tick) -> OfferedLoad:

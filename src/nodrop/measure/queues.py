@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
 
 from nodrop.ledger.level import ROOMY_SLOTS, QueueLevel, RingLook, RingLooks
+from nodrop.ledger.sent_flows import SentFlows
 from nodrop.ledger.thread_times import TAKEN, Spans, ThreadTimeline, Went, each_interval
 from nodrop.ledger.twin import (
     QUEUED,
@@ -19,6 +21,9 @@ from nodrop.ledger.twin import (
 )
 from nodrop.protocol import SentProfile
 from nodrop.testbed.suts.api import SutCounters
+
+if TYPE_CHECKING:
+    from nodrop.ledger.flow_work import FlowWork
 
 FULL_RATIO = 0.98
 """Part of a ring in use at two looks from which on it may have lost packets in between."""
@@ -165,17 +170,60 @@ def _reader(
     ]
 
 
-def forecast(seen: QueueLevel, queues: Sequence[Queue], *, faster: bool) -> QueueLevel:
-    """The level with the multiples of the load that its rings, and larger ones, just hold on an
-    undisturbed host, as the trial's own twin says. Without them if the twin does not reproduce the
-    trial, or nothing waited."""
+WHAT_IF_FROM, WHAT_IF_TO = 1 / 1.6, 1.6
+"""Multiples of a trial's load within which its limit must lie for what it would be with other
+workers or flows."""
+
+
+def forecast(
+    seen: QueueLevel,
+    queues: Sequence[Queue],
+    *,
+    faster: bool,
+    sent_flows: Callable[[], SentFlows | None],
+    hands_on: bool = False,
+) -> QueueLevel:
+    """The level with the multiples of the load that its rings, larger ones, several workers' and
+    the rest of its flows just hold on an undisturbed host, as the trial's own twin says. Without
+    them if the twin does not reproduce the trial, or nothing waited. `hands_on`: the thread that
+    reads the ring has workers behind it, and more of them get no rings."""
     observation = RingObservation(load=1.0, queues=queues, faster=faster)
     found = reproduced(observation) if queues else None
     if found is None or not found.close:
         return seen
     larger = seen.slots < ROOMY_SLOTS
-    return replace(
+    fits = limit_times(observation)
+    told = replace(
         seen,
-        fits_times=limit_times(observation),
+        fits_times=fits,
         roomy_fits_times=limit_times(observation, ROOMY_SLOTS) if larger else None,
     )
+    if seen.rings != 1 or fits is None or not WHAT_IF_FROM <= fits <= WHAT_IF_TO:
+        return told
+    work = flow_work(queues, faster=faster, sent=sent_flows())
+    if work is None:
+        return told
+    from nodrop.ledger import what_if
+
+    return replace(
+        told,
+        workers_fit=()
+        if hands_on
+        else tuple(
+            fit for n in what_if.WORKERS if (fit := what_if.with_workers(work, n)) is not None
+        ),
+        without=what_if.without_flow(work, fits),
+    )
+
+
+def flow_work(queues: Sequence[Queue], *, faster: bool, sent: SentFlows | None) -> FlowWork | None:
+    """Work of the only ring's packets by flow. None if there are several rings, if the flows that
+    were sent are not known, or others came; and on a far host, which has no numpy."""
+    if sent is None or len(queues) != 1:
+        return None
+    try:
+        from nodrop.ledger.flow_work import FlowWork
+    except ImportError:
+        return None
+    found = FlowWork(RingObservation(load=1.0, queues=queues, faster=faster), sent)
+    return found if found.in_step else None

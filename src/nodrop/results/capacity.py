@@ -157,6 +157,9 @@ class Action(Model):
     cost_s: Seconds | None
     """Measuring time it takes; None if that is not known."""
     state: State = "untried"
+    predicted: NotNegative | None = None
+    """Load that it is predicted to carry, on the scale of the card's `by`; None if that is not
+    known. The actions that have one stand in this order, the highest first."""
 
 
 class Card(Model):

@@ -303,6 +303,46 @@ def test_a_predicted_limit_stands_beside_the_measured_one(
     )
 
 
+FLOW = "tcp 10.0.0.1:80 10.0.0.2:4000"
+
+
+def bursts_overflow(tmp_path: Path, **times: Any) -> Path:
+    """A search whose rings overflow by bursts above 7.9X. `times`: multiples of that limit."""
+    queue = {
+        "rings": 1, "slots": 2058, "highest_packets": 1900, "highest_ratio": 0.92, "at_s": 1.0,
+        "above_half_s": 0.1, "above_ninety_s": 0.0, "lost_packets": 0, "looks": 900,
+        "longest_gap_s": 0.01,
+    }  # fmt: skip
+    thread = {"name": "W#01", "cpu_ratio": 0.6, "wait_ratio": 0.01, "dropped_packets": 9}
+    loads = [tried(7.5, [0.0] * 3), tried(8.3, [0.01] * 3)]
+    causes = [{"rule": "burst", "words": "burst"}]
+    loads[1] = replace(loads[1], fields={**loads[1].fields, "loss_causes": causes})
+    if "workers" in times:
+        loads = [with_threads(load, thread) for load in loads]
+    left_out = {"withhold": times["left_out"]} if "left_out" in times else {}
+    manifest = {"host": {"cpu": {"cpus": 2}}, "loads": [{"options": left_out}]}
+    run = outcome_search(tmp_path, loads, manifest=manifest)
+    lines = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
+    for line in lines:
+        value = line["searched"]["value"]
+        limit = 7.9 / value
+        found: dict[str, Any] = {"fits_times": limit}
+        if (roomy := times.get("roomy_fits_times")) is not None:
+            found["roomy_fits_times"] = roomy * limit
+        if "workers" in times:
+            two = {"workers": 2, "fits_times": times["workers"] * limit}
+            ends = {"low_times": two["fits_times"] * 0.9, "high_times": two["fits_times"] * 1.1}
+            found["workers_fit"] = [{**two, **ends}]
+        if "without" in times:
+            found["without"] = {
+                "flow": FLOW, "kind": "TCP port 80", "packets_ratio": 0.1, "work_ratio": 0.4,
+                "fits_times": times["without"] * limit,
+            }  # fmt: skip
+        line["body"]["queue"] = {**queue, "excess": value / 7.9, **found}
+    (run / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
 @pytest.mark.parametrize(
     ("roomy", "words"),
     [
@@ -315,25 +355,69 @@ def test_a_predicted_limit_stands_beside_the_measured_one(
 def test_a_larger_ring_has_its_predicted_load(
     tmp_path: Path, roomy: float | None, words: str
 ) -> None:
-    queue = {
-        "rings": 1, "slots": 2058, "highest_packets": 1900, "highest_ratio": 0.92, "at_s": 1.0,
-        "above_half_s": 0.1, "above_ninety_s": 0.0, "lost_packets": 0, "looks": 900,
-        "longest_gap_s": 0.01,
-    }  # fmt: skip
-    loads = [tried(7.5, [0.0] * 3), tried(8.3, [0.01] * 3)]
-    causes = [{"rule": "burst", "words": "burst"}]
-    run = outcome_search(
-        tmp_path, [loads[0], replace(loads[1], fields={**loads[1].fields, "loss_causes": causes})]
-    )
-    lines = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
-    for line in lines:
-        value = line["searched"]["value"]
-        fits = {"fits_times": 7.9 / value, "roomy_fits_times": roomy and roomy * 7.9 / value}
-        line["body"]["queue"] = {**queue, "excess": value / 7.9, **fits}
-    (run / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = bursts_overflow(tmp_path, roomy_fits_times=roomy)
     room = next(a for a in card_of(run).actions if "ring" in a.text)
     assert room.why.endswith(words) if roomy else "Predicted" not in room.why, room.why
     assert ("search.predicted=" in room.command) == bool(roomy)
+
+
+@pytest.mark.parametrize(
+    ("room", "workers", "without", "order"),
+    [(1.5, 1.8, 1.2, "CPU ring flow"), (1.5, 1.2, 1.9, "flow ring CPU"),
+     (2.0, 1.8, 1.9, "ring flow CPU")],
+)  # fmt: skip
+def test_what_to_do_is_ranked_by_the_predicted_load(
+    tmp_path: Path, room: float, workers: float, without: float, order: str
+) -> None:
+    run = bursts_overflow(tmp_path, roomy_fits_times=room, workers=workers, without=without)
+    actions = card_of(run).actions
+    assert [next(w for w in order.split() if w in a.text) for a in actions] == order.split()
+    predicted = [action.predicted for action in actions if action.predicted is not None]
+    assert predicted == sorted(predicted, reverse=True) and len(predicted) == 3
+    said = {round(x * 7.9, 1) for x in (room, workers, without)}
+    assert {round(one, 1) for one in predicted} == said
+    assert all(f"search.predicted={a.predicted:.4g}" in a.command for a in actions)
+
+
+def test_more_workers_and_a_flow_less_have_words_of_their_own(tmp_path: Path) -> None:
+    run = bursts_overflow(tmp_path, workers=1.5, without=1.2)
+    cpu, flow = (a for a in card_of(run).actions if a.predicted is not None)
+    assert cpu.why == (
+        "Needs a host with 3 CPUs. Predicted: 11,900 packets/s (11.9X), 50 % more with 2 workers; "
+        "10,700 packets/s (10.7X) to 13,000 packets/s (13X) by the flows that fall to each, if "
+        "they do not slow each other down."
+    )
+    assert "limits.cpus=" in cpu.command
+    assert flow.text == "Bypass the costliest flow (TCP port 80)."
+    # Fewer packets/s to the same multiple: a tenth of them is not sent.
+    assert flow.why == (
+        "Tried by a trace without it. Predicted: 8,530 packets/s (9.48X), 20 % more. It is "
+        f"10 % of the packets and 40 % of the work: {FLOW}."
+    )
+    assert f'load.withhold={{flows=["{FLOW}"]}}' in flow.command
+
+
+@pytest.mark.parametrize(
+    ("left_out", "setting"),
+    [
+        (
+            {"flows": ["udp 1.2.3.4:5 6.7.8.9:10"]},
+            f'{{flows=["udp 1.2.3.4:5 6.7.8.9:10","{FLOW}"]}}',
+        ),
+        ({"ratio": 0.1, "seed": 1}, None),
+    ],
+)
+def test_the_next_flow_is_left_out_beside_those_before(
+    tmp_path: Path, left_out: dict[str, object], setting: str | None
+) -> None:
+    actions = card_of(bursts_overflow(tmp_path, without=1.2, left_out=left_out)).actions
+    found = [a.command for a in actions if "flow" in a.text]
+    assert [f"load.withhold={setting}" in one for one in found] == ([True] if setting else [])
+
+
+def test_a_prediction_that_is_no_gain_is_not_proposed(tmp_path: Path) -> None:
+    run = bursts_overflow(tmp_path, workers=1.0, without=0.99)
+    assert not [a for a in card_of(run).actions if "flow" in a.text or "CPU" in a.text]
 
 
 @pytest.mark.parametrize(("sent", "says"), [(64.0, True), (13.0, False)])

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from nodrop.ledger.balance import Lengths
 from nodrop.ledger.imbalance import FlowShares
 from nodrop.ledger.over_time import SenderBurst
+from nodrop.ledger.sent_flows import SentFlows
 from nodrop.ledger.transactions import Transactions
 from nodrop.protocol import Achieved, SentProfile, TraceResult
 from nodrop.results.records import LoadWindow
@@ -337,6 +338,11 @@ class LoadGenerator(ABC):
 
     def trace_facts(self) -> TraceFacts | None:
         """Read once, whole; None if it sends no capture. BadInput if the trace cannot be used."""
+        return None
+
+    def sent_flows(self) -> SentFlows | None:
+        """Flow of each packet that one offer sends, in the order of sending; None if that is not
+        known, or too much."""
         return None
 
     @abstractmethod

@@ -14,6 +14,7 @@ from nodrop.config.options import check
 from nodrop.config.replay import ReplayOptions
 from nodrop.errors import BadKey
 from nodrop.ledger.over_time import SenderBurst
+from nodrop.ledger.sent_flows import SentFlows
 from nodrop.protocol import ReplayResult
 from nodrop.testbed.hosts.api import HostProcess, Json, Link, ReplayJob, UndoJournal
 from nodrop.testbed.load.api import (
@@ -30,6 +31,7 @@ from nodrop.testbed.load.trace import (
     memory_problem,
     pace_of,
     pass_words,
+    sent_flows,
     silence_after,
 )
 from nodrop.untrusted.json_text import counted, making_sense
@@ -62,6 +64,13 @@ class Replay(TraceLoad):
         facts = self.trace_facts()
         too_large = memory_problem(facts.path, facts.memory_bytes)
         return [too_large] if too_large else []
+
+    def sent_flows(self) -> SentFlows | None:
+        options = self.options
+        if options.is_for_ports or options.ramp or options.top_speed:
+            return None
+        cut = {"tolerate_truncated": options.tolerate_truncated}
+        return sent_flows(self.trace, {**self.words(), **cut})
 
     @contextmanager
     def prepare(self, link: Link, *, work: Path, journal: UndoJournal) -> Iterator[Offerer]:

@@ -7,6 +7,8 @@ import hashlib
 import json
 import os
 import re
+import sys
+from array import array
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -27,6 +29,7 @@ from nodrop.config.replay import (
 from nodrop.errors import BadInput, BadKey, LabProblem, NodeRefused
 from nodrop.ledger.balance import SHORTEST_FRAME_BYTES, Lengths
 from nodrop.ledger.imbalance import FlowShares
+from nodrop.ledger.sent_flows import Flow, SentFlows
 from nodrop.protocol import ReassemblyForecast, TracePlanned, TraceResult
 from nodrop.results.records import LoadWindow
 from nodrop.testbed.hosts.api import Json, TraceJob
@@ -69,13 +72,16 @@ def _sent(options: ReplayOptions) -> tuple[Path, WindowSource | None]:
     whole, source = _chosen(options)
     if options.withhold is None:
         return whole, source
-    ratio, seed = repr(options.withhold.ratio), str(options.withhold.seed)
+    asked = options.withhold
+    chosen = [word for flow in asked.flows for word in ("--flow", flow)]
+    if asked.ratio is not None:
+        chosen = ["--ratio", repr(asked.ratio), "--seed", str(asked.seed)]
     stamp = ".".join(map(str, (*_stamp(whole), _node_sha256()[:12])))
-    named = hashlib.sha256(f"{whole} {stamp} {ratio} {seed}".encode()).hexdigest()[:16]
+    named = hashlib.sha256(f"{whole} {stamp} {chosen}".encode()).hexdigest()[:16]
     cut = ["--tolerate-truncated"] if options.tolerate_truncated else []
     made = _made(
         f"withheld-{named}.pcap",
-        lambda out: ["withhold", str(whole), str(out), "--ratio", ratio, "--seed", seed, *cut],
+        lambda out: ["withhold", str(whole), str(out), *chosen, *cut],
         key="load.withhold",
     )
     return made, source
@@ -251,6 +257,41 @@ def _side_by_side(parts: Sequence[TraceFacts]) -> Path:
 
 LONGEST_NAMES = 80
 MOST_LISTED_BYTES = 256 << 20
+MOST_TOLD_PACKETS = 1 << 20
+"""Packets of a trial up to which the flow of each is asked for: two numbers of four bytes each."""
+MOST_FLOW_BYTES = 64 << 20
+FLOWS_TIMEOUT_S = 30.0
+
+
+def sent_flows(trace: Path, words: Json) -> SentFlows | None:
+    """Flows of what a replay sends of a trace; None if it is too much, or the node refuses.
+    `words`: the part that is sent and its timing, as the replay job wants them."""
+    out = traces_folder() / f"flows-{os.getpid()}-{get_ident()}.partial"
+    node, given = find_node_binary(), {k: v for k, v in words.items() if v not in (None, False)}
+    flags = [f"--{k.replace('_', '-')}" + ("" if v is True else f"={v}") for k, v in given.items()]
+    most = ["--out", str(out), "--most-packets", str(MOST_TOLD_PACKETS)]
+    argv = [str(node), "trace", "flows", str(trace), *flags, *most]
+    try:
+        limits = limited(node, READER, argv)
+        done = _this_host().run(limits, timeout_s=FLOWS_TIMEOUT_S, check=False)
+        if done.returncode != 0:
+            return None
+        head, _, numbers = read_file(out, most_bytes=MOST_FLOW_BYTES).partition(b"\n")
+    except (LabProblem, OSError):
+        return None
+    finally:
+        out.unlink(missing_ok=True)
+    with making_sense("what the node says of flows"):
+        every = array("I", numbers)
+        if sys.byteorder == "big":
+            every.byteswap()
+        flows = [
+            Flow(name=str(one["name"]), protocol=int(one["protocol"]), port=int(one["port"]))
+            for one in decode_object(head, most_bytes=MOST_FLOW_BYTES)["flows"]
+        ]
+        if every and max(every[::2]) > len(flows):
+            raise ValueError("it has a flow without a name")
+        return SentFlows(flows=flows, of_packet=every[::2], copy_of_packet=every[1::2])
 
 
 def _made(
