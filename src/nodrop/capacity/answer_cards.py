@@ -346,7 +346,7 @@ def _moment_words(record: TrialRecord | None) -> Iterator[str]:
     )
     if seen is not None:
         yield worded(
-            "moment",
+            "moment_of_one" if seen["moment_flows"] == 1 else "moment",
             begin=seen["moment_begin_s"],
             end=seen["moment_end_s"],
             times=seen["moment_us_per_packet"] / max(1e-9, seen["usual_us_per_packet"]),

@@ -250,9 +250,10 @@ class _Case:
         )
         numbers: dict[str, float] = {}
         if (flows := moment.flows) is not None:
+            most = "" if flows.flows == 1 else "most of "
             words += (
                 f"; half of that time went to {count_of(flows.flows, 'flow')} of the trace "
-                f"({count_of(flows.packets, 'packet')}, most of {flows.kind})"
+                f"({count_of(flows.packets, 'packet')}, {most}{flows.kind})"
             )
             numbers = {
                 "moment_flows": flows.flows,

@@ -315,7 +315,7 @@ def bursts_overflow(tmp_path: Path, **times: Any) -> Path:
     }  # fmt: skip
     thread = {"name": "W#01", "cpu_ratio": 0.6, "wait_ratio": 0.01, "dropped_packets": 9}
     loads = [tried(7.5, [0.0] * 3), tried(8.3, [0.01] * 3)]
-    causes = [{"rule": "burst", "words": "burst"}]
+    causes = times.get("causes", [{"rule": "burst", "words": "burst"}])
     loads[1] = replace(loads[1], fields={**loads[1].fields, "loss_causes": causes})
     if "workers" in times:
         loads = [with_threads(load, thread) for load in loads]
@@ -395,6 +395,24 @@ def test_more_workers_and_a_flow_less_have_words_of_their_own(tmp_path: Path) ->
         f"10 % of the packets and 40 % of the work: {FLOW}."
     )
     assert f'load.withhold={{flows=["{FLOW}"]}}' in flow.command
+
+
+@pytest.mark.parametrize(
+    ("flows", "words"),
+    [
+        (1, "Half of that: 442 packets of one flow, TCP port 80."),
+        (3, "Half of that: 3 flows, 442 packets, most of TCP port 80."),
+    ],
+)
+def test_the_flows_of_a_costly_moment_are_named(tmp_path: Path, flows: int, words: str) -> None:
+    moment = {"begin_s": 3.74, "end_s": 3.79, "packets": 1102, "us_per_packet": 210.0}
+    moment |= {"flows": flows, "flow_packets": 442, "protocol": 6, "port": 80}
+    evidence = {f"moment_{name}": value for name, value in moment.items()}
+    evidence["usual_us_per_packet"] = 42.0
+    cause = {"rule": "costly", "words": "costly", "evidence": evidence}
+    card = card_of(bursts_overflow(tmp_path, causes=[cause]))
+    said = f"Packets 3.74 to 3.79 s after the first cost 5 times the usual. {words}"
+    assert said in card.breaks.why
 
 
 @pytest.mark.parametrize(
