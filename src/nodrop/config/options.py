@@ -321,7 +321,8 @@ def _first(
     allowed = allowed.replace(" or must be ", " or ").replace(" or allowed are ", " or ")
     value, keys = _value(place, given), [key]
     if isinstance(value, Mapping) and errors[0]["type"] == "value_error":
-        keys = [_dotted(key, [name]) for name in _at_odds(model, given, place, base)]
+        # None are at odds where one is missing.
+        keys = [_dotted(key, [name]) for name in _at_odds(model, given, place, base)] or keys
     if not place:
         return BadKey(key, allowed, keys=keys) if key else BadInput(allowed, keys=keys)
     return BadKey(key, allowed, given=shown(value), keys=keys)
