@@ -183,13 +183,6 @@ def test_of_keys_that_do_not_fit_together_the_last_set_is_blamed(tmp_path: Path)
     assert said.startswith("--set search.min=5: search = ")
 
 
-@pytest.mark.parametrize("setting", ["load.withhold={}", "load.withhold={seed=3}"])
-def test_a_set_of_a_table_that_lacks_a_key_is_blamed(tmp_path: Path, setting: str) -> None:
-    said = line(tmp_path, setting)
-    assert said.startswith(f"--set {setting}: load.withhold = ")
-    assert said.endswith("give either ratio or flows")
-
-
 def test_an_error_keeps_its_data_when_its_place_is_named() -> None:
     error = BadKey("sut.x", "no such key", hint="leave it out", unknown=True).at("my.toml")
     assert str(error) == "my.toml: sut.x: no such key; leave it out"

@@ -129,6 +129,24 @@ def test_load_error_lines(tmp_path: Path, options: dict[str, Any], line: str) ->
     assert caught.value.message.startswith(line.format(base=tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("withhold", "keys"),
+    [
+        ({"seed": 3}, ["load.withhold"]),
+        (
+            {"ratio": 0.1, "flows": ["tcp 1.2.3.4:5 6.7.8.9:1"]},
+            ["load.withhold.ratio", "load.withhold.flows"],
+        ),
+    ],
+)
+def test_an_error_is_about_keys_at_odds_or_the_table_that_lacks_one(
+    tmp_path: Path, withhold: dict[str, Any], keys: list[str]
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        check(ReplayOptions, {"trace": "make:x", "withhold": withhold}, table="load", base=tmp_path)
+    assert [*caught.value.keys] == keys
+
+
 def test_a_folder_that_json_cannot_name_is_refused(tmp_path: Path) -> None:
     """Seen: a plan whose load is not known, and "invalid JSON: lone leading surrogate"."""
     base = tmp_path / os.fsdecode(b"t\xff")
