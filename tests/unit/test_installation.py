@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from nodrop import installation
 from nodrop.config.lab_file import find_lab
@@ -79,3 +81,14 @@ def test_an_older_rust_builds_a_node_without_attach_or_says_what_it_lacks() -> N
     assert wheel_node.features_of("rustc 1.85.0 (x 2025-02-17)\n") == ["--no-default-features"]
     with pytest.raises(SystemExit, match=r"the Rust 1\.63\.0 of this machine is too old"):
         wheel_node.features_of("rustc 1.63.0 (x 2022-08-08)\n")
+
+
+def test_every_installed_package_runs_on_the_python_of_debian_12() -> None:
+    """Locks are made by a newer Python, which takes packages that an older one refuses."""
+    too_new = {
+        f"{found.name}=={found.version}: {needs}"
+        for found in metadata.distributions()
+        if (needs := found.metadata["Requires-Python"])
+        and not SpecifierSet(needs).contains("3.11.2")
+    }
+    assert not too_new
