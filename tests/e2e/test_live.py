@@ -14,7 +14,6 @@ from nodrop.report.story import read_story
 from nodrop.report.timeline import timeline
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import Live
-from nodrop.testbed.hosts.rights import in_user_namespace
 from nodrop.watch.follow import RunFollower, View
 
 EXPERIMENT = """
@@ -83,11 +82,12 @@ def test_a_run_tells_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert sum(offered["achieved"]["packets"]) == record.offered.sent
     drawn = timeline(*_only(outcome.directory))
     assert drawn is not None
-    ring = ["Capture ring"] if record.packets.queue else []  # a normal user may not look into it
-    titles = ["Offered and received", "Schedule error, largest", *ring]
-    titles.append("Counted, as reported while it ran")
-    assert [panel.title for panel in drawn.panels[: len(titles)]] == titles
-    assert ring or in_user_namespace()
+    assert [panel.title for panel in drawn.panels[:4]] == [
+        "Offered and received",
+        "Schedule error, largest",
+        "Capture ring",
+        "Counted, as reported while it ran",
+    ]
 
 
 def _only(directory: Path):  # type: ignore[no-untyped-def]

@@ -196,7 +196,8 @@ class RunDir:
                         rings = decode_object(line)["rings"]
                         places = [ring["slots"] or ring["blocks"] for ring in rings]
                         continue
-                    mono_ns, ring, _, full, *_ = map(int, line.strip(b"[]\n ").split(b","))
+                    # What the socket counted comes after, and is null where it may not be read.
+                    mono_ns, ring, _, full = map(int, line.strip(b"[]\n ").split(b",")[:4])
                     if ring >= 0:
                         yield mono_ns, ring, full / places[ring]
 

@@ -43,7 +43,7 @@ def test_looks_of_a_run_are_read_and_damage_is_left_out(tmp_path: Path) -> None:
     lines = [
         json.dumps(head), "[5,0,1029,1029,7,0]",
         "[6,1,300,5,9,0]", "[7,9,1,1,1,1]", "[7,-1,1,1,1,1]", "[8,0,x,1,1,1]",
-        "{}", "[9,1,300,20,9,0]",
+        "{}", "[9,1,300,20,9,0]", "[10,0,2058,2058,null,null]",
     ]  # fmt: skip
     (folder / "levels-rx.jsonl").write_text("\n".join(lines) + "\n")
     run = RunDir(
@@ -55,5 +55,5 @@ def test_looks_of_a_run_are_read_and_damage_is_left_out(tmp_path: Path) -> None:
         damage=(),
     )
     seen = [*run.levels("0001-a-r01", "rx")]
-    assert seen == [(5, 0, 0.5), (6, 1, 0.25), (9, 1, 1.0)]
+    assert seen == [(5, 0, 0.5), (6, 1, 0.25), (9, 1, 1.0), (10, 0, 1.0)]
     assert not [*run.levels("0001-a-r01", "elsewhere")]
