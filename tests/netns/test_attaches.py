@@ -114,6 +114,7 @@ late_p99_us = 1_000_000
 
 
 def test_an_mme_that_the_user_runs_is_offered_the_load_sampled_and_left_alone(
+    real_root: None,
     tmp_path: Path,
 ) -> None:
     argv = [str(find_node_binary()), "reference-mme", "--controlled"]

@@ -21,6 +21,7 @@ import typer
 
 from nodrop.cli import main
 from nodrop.cli.lab import NODE_JOBS
+from nodrop.testbed.hosts.rights import in_user_namespace
 from nodrop.testbed.images.image_cache import list_images
 from tests.depth import depth
 from tests.unit.test_docs import blocks, lines, programs
@@ -358,5 +359,7 @@ def test_an_example_runs(
         assert code in of(MEASURED, example, set()), out + err
     else:
         ends = of(ENDS, example, {0: ""})
+        if words[0] == "drops" and in_user_namespace():
+            ends = {6: ""}  # it may not see what root's programs capture
         assert code in ends and re.search(ends[code], out + err), (code, out + err)
     assert out or err
