@@ -24,6 +24,7 @@ def program(folder: Path, name: str) -> None:
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only folder of PATH."""
+    monkeypatch.delenv(USERNS_VARIABLE, raising=False)  # tests of a normal user have it
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
