@@ -172,7 +172,7 @@ are several, a host has one of them: what can be read there, what it lacks."""
 OF_A_USER: Mapping[str, Mapping[int, str]] = {
     "nodrop drops": {6: ""},  # it may not see what root's programs capture
     "nodrop sut check": {2: "be root"},
-    "nodrop tune apply": {2: "run as root"},
+    "nodrop tune apply --port eth1 gro=off rps=1": {2: "run as root"},
 }
 """The same, where a normal user meets another end."""
 MEASURED: Mapping[str, set[int]] = {
