@@ -58,7 +58,7 @@ packages: # they are fetched while pip fetches its own
 	@tools/system-packages test
 
 suricata: packages .venv/ready
-	$(PYTHON) -m tests.ssh.other_python || true # as well
+	$(PYTHON) -m tests.ssh.other_python || true # without its wheels, a test is skipped and says so
 	.venv/bin/nodrop image ensure suricata && .venv/bin/nodrop image ensure suricata --with dpdk || true # without one, its tests are skipped and say so
 
 # Seven workers would each compile all tests, while other tests run. The node's link leaves a CPU idle for that.

@@ -24,7 +24,7 @@ LEAST_GAIN = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A load that nobody has tried yet."""
+    """Load that no trial has sent."""
 
     value: float
     words: str
@@ -101,8 +101,9 @@ def _with_workers(twins: _Twins, workers: int) -> Predicted | None:
     def middle(times_of: Callable[[WorkersFit], float]) -> float | None:
         return twins.middle(lambda queue: None if (one := fit(queue)) is None else times_of(one))
 
-    value = middle(lambda one: one.fits_times)
-    low, high = middle(lambda one: one.low_times), middle(lambda one: one.high_times)
+    value = middle(lambda deal: deal.fits_times)
+    low = middle(lambda deal: deal.low_times)
+    high = middle(lambda deal: deal.high_times)
     if value is None or low is None or high is None or (more := twins.more(value)) < LEAST_GAIN:
         return None
     at = writing(twins.answer).at
@@ -146,9 +147,12 @@ def beside_measured(said: object, answer: Answer) -> str:
     """The limit that `search.predicted` names, beside the measured one."""
     if not isinstance(said, (int, float)):
         return ""
-    load, fit = writing(answer).at(said), answer.fit
+    how, fit = writing(answer), answer.fit
+    load = how.at(said)
     if fit is None:
         return worded("predicted.not_measured", load=load)
-    measured, off = writing(answer).at(fit.estimate), said / fit.estimate - 1
+    if fit.low is not None and fit.high is not None:  # it is known better than far bounds are
+        how = replace(how, known=min(how.known, (fit.high - fit.low) / (2 * fit.estimate)))
+    off = said / fit.estimate - 1
     code = "more" if off > 0 else "less"
-    return worded(f"predicted.{code}", load=load, measured=measured, off=abs(off))
+    return worded(f"predicted.{code}", load=load, measured=how.at(fit.estimate), off=abs(off))

@@ -134,7 +134,7 @@ def quota_words(root: Path = Path("/"), cpus: AbstractSet[int] | None = None) ->
     if quotas:
         tightest = min(quotas, key=lambda quota: quota.cpus)
         yield (
-            f"will disturb: a CPU quota holds nodrop itself, the sender and what it starts to "
+            "will disturb: a CPU quota holds nodrop itself, the sender and what it starts to "
             f"{tightest.cpus:g} of {len(allowed)} CPUs ({tightest.group}; so far "
             f"{tightest.throttled_words}): raise it ({KNOBS})"
         )

@@ -82,7 +82,7 @@ def measuring(lab: LabSource) -> Measuring:
 
 
 def looked_at(lab: LabSource, experiment: Experiment | None, plan: Plan | None) -> DoctorAnswer:
-    """For `nodrop doctor`: every problem at once."""
+    """Every problem at once, as `nodrop doctor` lists them."""
     if receiver_elsewhere(lab):
         return _looked_at_elsewhere(lab, experiment, plan)
     from nodrop.measure import busy, preflight

@@ -136,7 +136,7 @@ def test_an_elephant_gains_nothing_by_workers() -> None:
 
 
 def test_replicas_of_an_elephant_may_part() -> None:
-    """At twice the load there are two of it: both at one worker, or one at each."""
+    """Two replicas bring two elephants, which fall to one worker or to two."""
     work = observed(traffic(lambda n: 0 if n % 10 else 1 + n // 10 % 20), [0.0004] * 21)
     found = with_workers(work, 2)
     assert found is not None
