@@ -24,6 +24,7 @@ from nodrop.capacity.card import card_lines, loads_lines, peak_words
 from nodrop.capacity.findings import findings
 from nodrop.capacity.json_answer import capacity_answer
 from nodrop.capacity.page import WORDS, capacity_page, who
+from nodrop.capacity.predictions import beside_measured
 from nodrop.capacity.search_answer import Answer, Bound
 from nodrop.capacity.searched_cells import searches
 from nodrop.capacity.words import causes_words
@@ -34,10 +35,12 @@ from nodrop.report.numbers import short
 from nodrop.report.sections import environment
 from nodrop.report.story import read_story
 from nodrop.report.write import page, report_json, write_report
-from nodrop.results.capacity import Card
+from nodrop.results.capacity import Card, Confidence
+from nodrop.stats.interval import Knee
 from nodrop.watch.serve import page as watch_page
 from tests.made.outcome_runs import Load, outcome_search, tried
 from tests.pages import page_of
+from tests.simulated_sut import SimulatedSut, searched
 from tools.schemas import schemas
 
 STOP = ("really sent", "that was", "which is", "of it ", "at once", "in vain", "as well", "!")
@@ -301,6 +304,24 @@ def test_a_predicted_limit_stands_beside_the_measured_one(
     assert re.fullmatch(words.replace("(", "\\(").replace(")", "\\)"), card.predicted), (
         card.predicted
     )
+
+
+def test_a_limit_is_written_as_closely_as_it_is_known_though_the_bounds_are_far_apart() -> None:
+    """Seen: `10.83X predicted; measured: 10X, 3 % less`."""
+    answer = searched(SimulatedSut(capacity=9.0))[0.0]
+    assert answer.lower and answer.upper
+    far = replace(
+        answer,
+        lower=replace(answer.lower, value=7.38),
+        upper=replace(answer.upper, value=10.04),
+        confidence=Confidence(
+            level="low", reason=Finding(code="sure.bounds", values={"width": 0.27}), known_ratio=0.1
+        ),
+        fit=Knee(n=5, estimate=10.467, low=10.146, high=10.818),
+    )
+    assert "(10.5X), 3 % less" in beside_measured(10.83, far)
+    rough = replace(far, fit=Knee(n=2, estimate=10.467, low=None, high=None))
+    assert "(10X), 3 % less" in beside_measured(10.83, rough)
 
 
 FLOW = "tcp 10.0.0.1:80 10.0.0.2:4000"
