@@ -143,7 +143,7 @@ class NodeRefused(LabProblem):
 class TrialFailed(NodropError):
     """A trial has no numbers: the reason is recorded and the plan goes on.
 
-    `reason`: a code of ledger/hops.py; empty if the step that failed says enough.
+    `reason`: a code of ledger/outcome.py; empty if the step that failed says enough.
     """
 
     exit_code = FAULTS_SEEN

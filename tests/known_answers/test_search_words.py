@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from nodrop.capacity.load_words import ends_words, written
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.section import capacity_section
 from nodrop.capacity.words import headline
-from nodrop.findings.load_words import ends_words, written
 from nodrop.report.story import read_story
 from tests.made.outcome_runs import Load, outcome_search, tried
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from nodrop.ledger.hops import Reason
+from nodrop.ledger.outcome import (
+    Reason,
+)
 from nodrop.report.answer import answer
 from nodrop.report.sentences import REASON_WORDS, RULES
 from nodrop.report.story import read_story

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from nodrop.findings.load_words import LoadResult, contradiction
+from nodrop.findings.contradiction import (
+    LoadResult,
+    contradiction,
+)
 from nodrop.report.answer import answer
 from nodrop.report.story import read_story
 from nodrop.report.trust import findings

@@ -15,8 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.ledger.balance import Ledger
-from nodrop.ledger.hops import Class, Problem, Reason
+from nodrop.ledger.hops import Class
 from nodrop.ledger.imbalance import BusyThread, Running
+from nodrop.ledger.outcome import (
+    Problem,
+    Reason,
+)
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.thread_times import ThreadInterval, ThreadTime, ThreadTimeline

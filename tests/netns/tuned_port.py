@@ -12,9 +12,9 @@ import sys
 from nodrop.errors import NodropError
 from nodrop.testbed.labs.port_settings import Device, Piece
 from nodrop.tune.applying import parse, plan
-from nodrop.tune.device import see_own_ports
 from nodrop.tune.kept import apply_and_keep
 from nodrop.tune.knobs import KNOBS
+from nodrop.tune.namespaces import see_own_ports
 
 PORT = "eth1"
 

@@ -8,7 +8,10 @@ from collections.abc import Iterator, Mapping
 from nodrop.audit.host_role import HostRole
 from nodrop.audit.world import FindingEvidence, JudgedSnapshot, Look, Read, matters
 from nodrop.config.units import count_of
-from nodrop.ledger.hops import Beside, counter_of
+from nodrop.ledger.nic_counters import (
+    Beside,
+    counter_of,
+)
 from nodrop.sensor.rx_dropped import (
     LOSE_IN_RX_DROPPED,
     RxDropped,

@@ -17,7 +17,9 @@ from pathlib import Path
 from nodrop import plugins
 from nodrop.calibrate.faults import Fault
 from nodrop.config.lab_file import LabSource
-from nodrop.ledger.hops import Outcome
+from nodrop.ledger.outcome import (
+    Outcome,
+)
 from nodrop.report.comparison import Compared, compared
 from nodrop.report.costs import differences_of
 from nodrop.report.setups import compared_at_once

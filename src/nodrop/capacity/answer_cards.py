@@ -13,9 +13,10 @@ from typing import Any
 
 from nodrop.answer.finding import WORDS, Finding, render, worded
 from nodrop.capacity.card import breaks_words
+from nodrop.capacity.dots import workers_of
 from nodrop.capacity.findings import ends_of, needed_words, rate_words, writing
-from nodrop.capacity.knee import workers_of
-from nodrop.capacity.limit import loss_by
+from nodrop.capacity.limited_by import loss_by
+from nodrop.capacity.load_words import ends_words, written
 from nodrop.capacity.predictions import Predicted, Predictions, beside_measured, predictions
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell, searches
@@ -23,7 +24,6 @@ from nodrop.capacity.tried import SENDER_REASONS, by_detections, judged_ratio, t
 from nodrop.capacity.words import bounds_words, causes_words, disagreeing, from_another_host
 from nodrop.config.asked import SEARCHING, search_command
 from nodrop.config.units import noun, parse_cpus
-from nodrop.findings.load_words import ends_words, written
 from nodrop.ledger.imbalance import SutThread
 from nodrop.ledger.level import ROOMY_SLOTS
 from nodrop.ledger.sent_flows import kind_of

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from nodrop.capacity.bounds import Bounds
 from nodrop.capacity.estimate import Estimate
 from nodrop.capacity.findings import changed, doubts, findings
-from nodrop.capacity.limit import CLOSED, least_tried, limited_by
+from nodrop.capacity.limited_by import CLOSED, least_tried, limited_by
 from nodrop.capacity.search_answer import (
     Answer,
     Between,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nodrop.answer.finding import WORDS, Finding, render, sentence_case, worded
 from nodrop.capacity.findings import rate_words
-from nodrop.findings.load_words import goal_words
+from nodrop.capacity.load_words import goal_words
 from nodrop.ledger.verdict import percent
 from nodrop.results.capacity import Action, Card, CardLoad
 

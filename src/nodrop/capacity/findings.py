@@ -9,10 +9,7 @@ from typing import Any
 
 from nodrop.answer.finding import Finding, render
 from nodrop.capacity.estimate import Estimate
-from nodrop.capacity.search_answer import Answer, Between, Bound, Missed, Needed, rounds_apart
-from nodrop.capacity.tried import Tried, no_ratio
-from nodrop.config.search import Search
-from nodrop.findings.load_words import (
+from nodrop.capacity.load_words import (
     UNITS,
     UNSURE,
     Writing,
@@ -22,6 +19,9 @@ from nodrop.findings.load_words import (
     value_words,
     written,
 )
+from nodrop.capacity.search_answer import Answer, Between, Bound, Missed, Needed, rounds_apart
+from nodrop.capacity.tried import Tried, no_ratio
+from nodrop.config.search import Search
 from nodrop.ledger.hops import ON_EVERY_HOST
 from nodrop.results.capacity import CardLoad
 from nodrop.results.trial import Ramp, TrialRecord

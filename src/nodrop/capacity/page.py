@@ -11,8 +11,9 @@ from markupsafe import Markup
 
 from nodrop.answer.finding import WORDS as TABLES
 from nodrop.capacity.answer_cards import cards, given_cards, ordered
+from nodrop.capacity.dots import workers_of
 from nodrop.capacity.findings import ramp_findings
-from nodrop.capacity.knee import workers_of
+from nodrop.capacity.load_words import UNITS
 from nodrop.capacity.pictures import by_outcome, zones
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell, searches
@@ -20,7 +21,6 @@ from nodrop.capacity.section import efficiencies
 from nodrop.capacity.tried import judged_ratio
 from nodrop.capacity.words import shown_fit
 from nodrop.config.units import parse_cpus
-from nodrop.findings.load_words import UNITS
 from nodrop.ledger.imbalance import SutThread
 from nodrop.report import escape, numbers
 from nodrop.report.bounded import MOST_ROWS, more_words, told

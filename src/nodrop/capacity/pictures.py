@@ -8,7 +8,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from nodrop.answer.finding import Finding, render
-from nodrop.capacity.knee import Dot, dots, voids
+from nodrop.capacity.dots import Dot, dots, voids
+from nodrop.capacity.load_words import value_words
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.words import (
@@ -19,7 +20,6 @@ from nodrop.capacity.words import (
     shown_fit,
     stand_apart,
 )
-from nodrop.findings.load_words import value_words
 from nodrop.ledger.worker_threads import SATURATED_SHARE
 from nodrop.report import numbers
 from nodrop.report.chart import (

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nodrop.capacity.findings import ramp_words
+from nodrop.capacity.load_words import value_words
 from nodrop.capacity.pictures import (
     Efficiency,
     capacity_bars,
@@ -27,7 +28,6 @@ from nodrop.capacity.words import (
     limit_words,
     stand_apart,
 )
-from nodrop.findings.load_words import value_words
 from nodrop.ledger.over_time import duration
 from nodrop.report import escape, numbers
 from nodrop.report.bounded import shortened

@@ -21,11 +21,11 @@ from nodrop.capacity.card import (
     units_words,
 )
 from nodrop.capacity.findings import rate_words
+from nodrop.capacity.load_words import goal_words
 from nodrop.capacity.searched_cells import SearchedCell, searches
 from nodrop.capacity.words import DOUBTS, soak_words
 from nodrop.config.units import count_of
 from nodrop.exit_codes import ANSWERED, NO_ANSWER, WORSE
-from nodrop.findings.load_words import goal_words
 from nodrop.report.story import Story
 from nodrop.report.trust import decoder_words, sensor_words
 from nodrop.results.capacity import Card

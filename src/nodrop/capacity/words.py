@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from nodrop.answer.finding import WORDS, Finding, render, worded
 from nodrop.capacity.findings import writing
-from nodrop.capacity.limit import TAKEN_BY
+from nodrop.capacity.limited_by import TAKEN_BY
+from nodrop.capacity.load_words import goal_words
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.tried import Tried, tried
 from nodrop.config.units import count_of
-from nodrop.findings.load_words import goal_words
 from nodrop.report import escape, numbers
 from nodrop.report.sentences import Sentence
 from nodrop.report.tables import LOWER_END, UPPER_END, Field, Table, number, own, table_of, words

@@ -103,7 +103,7 @@ def audit(
     something could not be read; 2: bad input.
     """
     from nodrop.audit.audit_answer import audited, sarif
-    from nodrop.tune.device import some_port
+    from nodrop.tune.namespaces import some_port
 
     watch_s = None if watch is None else time_s("--watch", watch, least=1.0)
     with _host(where, become, ssh_config, "audit") as sensor:

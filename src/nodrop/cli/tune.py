@@ -15,8 +15,10 @@ from nodrop.terminal.arguments import AsJson, complain, say, say_indented, say_j
 
 if TYPE_CHECKING:
     from nodrop.tune.applying import Applied, KnobStep, State
-    from nodrop.tune.device import Knob
     from nodrop.tune.kept import Tuning
+    from nodrop.tune.knobs import (
+        Knob,
+    )
 
 Knobs = Annotated[
     list[str] | None,
@@ -77,7 +79,10 @@ def plan(
     """
     from nodrop.testbed.labs.port_settings import Device
     from nodrop.tune.applying import values
-    from nodrop.tune.device import session_ports, some_port
+    from nodrop.tune.namespaces import some_port
+    from nodrop.tune.session_ports import (
+        session_ports,
+    )
 
     if config is not None:
         return _yaml_plan(config, knobs or (), ports or (), write=write)
@@ -147,8 +152,10 @@ def apply(
     no rights, or a value that the driver refuses, and nothing was changed; 3: the host failed.
     """
     from nodrop.testbed.labs.port_settings import Device
-    from nodrop.tune.device import session_ports
     from nodrop.tune.kept import apply_and_keep
+    from nodrop.tune.session_ports import (
+        session_ports,
+    )
 
     if not knobs:
         raise BadInput("tune apply: give KNOB=VALUE; `nodrop tune plan` lists the knobs")
@@ -293,7 +300,7 @@ def _steps(knobs: Sequence[str], ports: Sequence[str] | None) -> tuple[KnobStep,
 def _ports(given: Sequence[str] | None, *, required: bool) -> list[str]:
     from nodrop.audit.reading import here, look
     from nodrop.testbed.labs.port_settings import must_be_there, names
-    from nodrop.tune.device import see_own_ports
+    from nodrop.tune.namespaces import see_own_ports
 
     see_own_ports()
     for port in given or ():
@@ -367,7 +374,7 @@ def _rows(tuning: Tuning) -> list[SetKnob]:
     """Asked in a thread of its own, which goes to the network namespaces of the ports."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from nodrop.tune.device import own_space
+    from nodrop.tune.namespaces import own_space
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(lambda: [*_set_knobs(tuning.state, own_space())]).result()
@@ -376,7 +383,7 @@ def _rows(tuning: Tuning) -> list[SetKnob]:
 def _set_knobs(state: State, own: int) -> Iterator[SetKnob]:
     from nodrop.testbed.labs.port_settings import Device
     from nodrop.tune.applying import differences, located
-    from nodrop.tune.device import enter
+    from nodrop.tune.namespaces import enter
 
     def place(port: str, space: int) -> str:
         return (port or "host") + ("" if space == own else f" (namespace {space})")

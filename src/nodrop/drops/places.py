@@ -18,7 +18,7 @@ from nodrop.drops.capture_books import (
     ports_at,
     rise,
 )
-from nodrop.ledger import hops
+from nodrop.ledger import nic_counters
 from nodrop.ledger.hops import KERNEL, NIC, RECEIVING_PORT, SOCKET_RING, SOFTNET
 from nodrop.protocol import (
     CapturePort,
@@ -249,7 +249,7 @@ def rx_dropped(
             return None
         end = peers.get(at)
         dropped = rise(then["link"]["stats"]["rx_dropped"], port["link"]["stats"]["rx_dropped"])
-        dropped -= min(dropped, hops.in_rx_dropped(then["ethtool"], port["ethtool"]))
+        dropped -= min(dropped, nic_counters.in_rx_dropped(then["ethtool"], port["ethtool"]))
         lost = refused_frames(
             dropped,
             came=rise(then["rx_packets"][0], port["rx_packets"][1]),
@@ -341,7 +341,7 @@ def _of_ports(before: Captures, now: Captures) -> Iterator[Loss]:
         named = {"name": name, "mtu": _mtu(port), "enter": entering(now, port)}
         old, new = then["link"]["stats"], port["link"]["stats"]
         missed = rise(old["rx_missed_errors"], new["rx_missed_errors"])
-        beyond = hops.beyond(then["ethtool"], port["ethtool"], missed)
+        beyond = nic_counters.beyond(then["ethtool"], port["ethtool"], missed)
         yield _loss(str(NIC), name, missed + max(0, beyond), **named)
         # They overlap from driver to driver: the largest is what was lost at least.
         bad = max(

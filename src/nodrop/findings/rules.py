@@ -14,7 +14,12 @@ from itertools import pairwise, product
 from statistics import median
 
 from nodrop.answer.finding import Finding
-from nodrop.findings.load_words import Contradiction, LoadResult, contradiction, pairs
+from nodrop.findings.contradiction import (
+    Contradiction,
+    LoadResult,
+    contradiction,
+    pairs,
+)
 from nodrop.findings.observations import (
     SEVERITIES,
     Cells,

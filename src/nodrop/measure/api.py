@@ -13,9 +13,11 @@ from typing import Protocol
 
 from nodrop.detections import Baseline, FoundDetections
 from nodrop.ledger.balance import Ledger
-from nodrop.ledger.hops import Problem
 from nodrop.ledger.imbalance import FlowShares, Running, SutThread
 from nodrop.ledger.level import QueueLevel
+from nodrop.ledger.outcome import (
+    Problem,
+)
 from nodrop.ledger.over_time import Busy, Losses, WorkedOff
 from nodrop.ledger.sender import Quota
 from nodrop.ledger.transactions import Latency, Messages

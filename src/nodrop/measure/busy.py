@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.config.units import format_cpus, format_seconds
-from nodrop.ledger.hops import Reason
 from nodrop.ledger.imbalance import BusyThread
+from nodrop.ledger.outcome import (
+    Reason,
+)
 from nodrop.ledger.over_time import Busy, DropReading, Losses, losses
 from nodrop.ledger.sender import KNOBS
 from nodrop.measure.sampling import Sampler, busiest_thread

@@ -18,7 +18,7 @@ from nodrop.config.experiment import Measure
 from nodrop.ledger import sender
 from nodrop.ledger.balance import balance
 from nodrop.ledger.filling import filling
-from nodrop.ledger.hops import Problem, Reason, places_of, ring_of
+from nodrop.ledger.hops import places_of, ring_of
 from nodrop.ledger.imbalance import (
     Arrivals,
     FlowShares,
@@ -29,6 +29,10 @@ from nodrop.ledger.imbalance import (
     times,
 )
 from nodrop.ledger.level import RingLooks, level
+from nodrop.ledger.outcome import (
+    Problem,
+    Reason,
+)
 from nodrop.ledger.over_time import Losses, WorkedOff
 from nodrop.ledger.sender import Quota, SenderLimits, Sending
 from nodrop.ledger.thread_times import CpuTime, ThreadTimeline, timeline

@@ -18,7 +18,10 @@ from nodrop.errors import (
     SystemRefused,
     TrialFailed,
 )
-from nodrop.ledger.hops import Problem, Reason
+from nodrop.ledger.outcome import (
+    Problem,
+    Reason,
+)
 from nodrop.ledger.verdict import judge
 from nodrop.measure.api import AnswersSeen, Measured, Measurer, Standing, Trial
 from nodrop.measure.baselines import Baselines

@@ -16,7 +16,10 @@ from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput, BadKey, LabProblem, NotReady
-from nodrop.ledger.hops import Problem, Reason
+from nodrop.ledger.outcome import (
+    Problem,
+    Reason,
+)
 from nodrop.measure.cells import Cell, Table, port_traces, sender_problems, traces_of
 from nodrop.measure.plan import Plan
 from nodrop.testbed.hosts.api import Json

@@ -18,8 +18,11 @@ from typing import Self
 from nodrop.config.experiment import Measure
 from nodrop.detections import read_found
 from nodrop.errors import NodeRefused, NodropError
-from nodrop.ledger.hops import Problem, Reason
 from nodrop.ledger.imbalance import ThreadRole
+from nodrop.ledger.outcome import (
+    Problem,
+    Reason,
+)
 from nodrop.measure import sampling
 from nodrop.measure.api import Measured, Trial
 from nodrop.measure.cells import Cell, Table, core_of, may_spin

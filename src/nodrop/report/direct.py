@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from nodrop.answer.finding import WORDS
+from nodrop.capacity.load_words import Writing, goal_words
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.searched_cells import SearchedCell
+from nodrop.capacity.two_searches import SAME_RATIO, RatioSpan, Weighed, weigh
 from nodrop.capacity.words import limit_words
 from nodrop.config.matrix import NAMED
 from nodrop.config.units import count_of
-from nodrop.findings.load_words import Writing, goal_words
-from nodrop.findings.weighed import SAME_RATIO, RatioSpan, Weighed, weigh
 from nodrop.ledger.imbalance import over_mean
 from nodrop.report import escape
 from nodrop.report.comparison import Compared, compared, more_runs_words, no_number

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from nodrop.capacity.load_words import written
 from nodrop.config.units import noun
-from nodrop.findings.load_words import written
 from nodrop.stats.interval import Summary
 
 SMALL_RATE = 0.005

@@ -19,8 +19,11 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from nodrop.config.units import parse_cpus
 from nodrop.errors import NodropError
-from nodrop.ledger.hops import FAILURES, Reason
 from nodrop.ledger.imbalance import BusyThread, FlowShares, SutThread
+from nodrop.ledger.outcome import (
+    FAILURES,
+    Reason,
+)
 from nodrop.ledger.quantities import Count, NotNegative, Packets, Seconds
 from nodrop.ledger.sender import Quota
 from nodrop.results.records import (

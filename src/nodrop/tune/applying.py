@@ -33,8 +33,19 @@ from nodrop.testbed.labs.port_settings import (
     rank,
     settle,
 )
-from nodrop.tune.device import Knob, enter, go, hardware_address, own_space, spaces
-from nodrop.tune.knobs import KNOBS, AnyKnob, find
+from nodrop.tune.knobs import (
+    KNOBS,
+    AnyKnob,
+    Knob,
+    find,
+)
+from nodrop.tune.namespaces import (
+    enter,
+    go,
+    hardware_address,
+    own_space,
+    spaces,
+)
 from nodrop.untrusted.json_text import NotJson, decode_object, member
 
 CALM = ("veth", "virtio_net", "tun", "macvlan", "macvtap", "bridge", "dummy", "ifb", "loopback")

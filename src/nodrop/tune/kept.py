@@ -28,7 +28,7 @@ from nodrop.tune.applying import (
     snapshot,
     state_of,
 )
-from nodrop.tune.device import enter, own_space
+from nodrop.tune.namespaces import enter, own_space
 from nodrop.untrusted.json_text import NotJson, decode_object, one_line
 
 UNDER_WAY = "tune-apply"

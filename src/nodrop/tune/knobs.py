@@ -4,15 +4,61 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias, TypeVar
 
 from nodrop.config.options import unknown_key
 from nodrop.config.units import cpu_mask, format_cpus, parse_cpus
 from nodrop.errors import BadInput
-from nodrop.testbed.labs.port_settings import FLOWS, HEAD, Raw
-from nodrop.tune.device import Edit, Knob
+from nodrop.testbed.labs.port_settings import FLOWS, HEAD, HOST, Device, Piece, Raw
 from nodrop.tune.suricata_yaml import OF_SURICATA, YamlKnob
+
+Edit: TypeAlias = Callable[[Raw, str], Raw]
+"""The raw value that stands there, and a value → the raw value to be written. ValueError in words
+for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    id: str
+    title: str
+    at: str
+    """Pattern of the names of its pieces (a regular expression; of the host a glob)."""
+    of_host: bool = False
+    show: Callable[[Raw], str]
+    edit: Edit
+    values: str
+    """Values that it takes, in words."""
+    why: str
+    """The knob's effect for a sensor."""
+    wrong_when: str = ""
+    source: str
+    flaps: bool = False
+    """Setting it takes the link down and up on drivers of hardware."""
+    command: str = ""
+    """Command that sets it by hand, with {port} and {value}; without one, a file is written."""
+    link: str = ""
+    """Key of a systemd .link file that sets it at boot."""
+
+    def pieces(self, device: Device, port: str) -> list[Piece]:
+        if self.of_host:
+            return list(device.host_pieces(self.at))
+        return [piece for piece in device.pieces(port) if self.has(piece)]
+
+    def has(self, piece: Piece) -> bool:
+        if piece.port == HOST:
+            return self.of_host and fnmatchcase(piece.name, self.at)
+        return not self.of_host and re.fullmatch(self.at, piece.name) is not None
+
+    def shown(self, raws: Iterable[Raw]) -> str:
+        """Each value once, in order: several queues mostly have the same."""
+        return ", ".join(dict.fromkeys(self.show(raw) for raw in raws))
+
+    def by_hand(self, port: str, value: str) -> str:
+        return self.command.format(port=port, value=value)
+
 
 SURICATA_PAGE = "Suricata user guide, high performance configuration"
 KERNEL = "kernel: Documentation/networking/scaling.rst"

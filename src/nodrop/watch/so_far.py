@@ -12,13 +12,13 @@ from nodrop.capacity.answering import answers
 from nodrop.capacity.bounds import BRIMFUL
 from nodrop.capacity.card import breaks_words, lost_in
 from nodrop.capacity.findings import ends_of, rate_words
-from nodrop.capacity.limit import loss_by
+from nodrop.capacity.limited_by import loss_by
+from nodrop.capacity.load_words import UNSURE, ends_words, value_words
 from nodrop.capacity.search_answer import Answer
 from nodrop.capacity.tried import judged_ratio, ramp_of
 from nodrop.capacity.tried import tried as tried_of
 from nodrop.config.matrix import NAMED
 from nodrop.config.search import Search
-from nodrop.findings.load_words import UNSURE, ends_words, value_words
 from nodrop.findings.observations import RATES, rates_of
 from nodrop.ledger.verdict import percent
 from nodrop.results.summary import cell_key

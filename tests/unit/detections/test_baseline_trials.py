@@ -12,7 +12,9 @@ import pytest
 
 from nodrop.detections import Baseline, FoundDetections
 from nodrop.errors import TrialFailed
-from nodrop.ledger.hops import Outcome
+from nodrop.ledger.outcome import (
+    Outcome,
+)
 from nodrop.ledger.verdict import Verdict
 from nodrop.measure.baselines import Baselines
 from nodrop.measure.cells import Cell

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.ledger.hops import Class, Reason
+from nodrop.ledger.hops import Class
+from nodrop.ledger.outcome import (
+    Reason,
+)
 
 TESTS = Path(__file__).parents[2]
 SAID = {

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.ledger.hops import NIC_COUNTERS, counter_of, witnesses
+from nodrop.ledger.nic_counters import (
+    NIC_COUNTERS,
+    counter_of,
+    witnesses,
+)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,10 @@ from random import Random
 
 import pytest
 
-from nodrop.ledger.hops import Problem, Reason
+from nodrop.ledger.outcome import (
+    Problem,
+    Reason,
+)
 from nodrop.ledger.sender import SenderLimits, Sending
 from nodrop.ledger.transactions import (
     Latency,

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nodrop.stats.regression import changes, values_needed
+from nodrop.stats.changes import (
+    changes,
+    values_needed,
+)
 
 
 @pytest.mark.parametrize(

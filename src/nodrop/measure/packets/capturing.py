@@ -6,7 +6,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from nodrop.ledger.hops import Problem, Reason, ring_of
+from nodrop.ledger.hops import ring_of
+from nodrop.ledger.outcome import (
+    Problem,
+    Reason,
+)
 from nodrop.measure.offering import (
     Offering,
     close_books,

@@ -15,11 +15,15 @@ from nodrop.ledger.hops import (
     SOFTNET,
     Account,
     Class,
-    Problem,
-    Reason,
+)
+from nodrop.ledger.nic_counters import (
     beyond,
     in_rx_dropped,
     witnesses,
+)
+from nodrop.ledger.outcome import (
+    Problem,
+    Reason,
 )
 from nodrop.protocol import Counters, SoftnetRow, Xdp
 from nodrop.testbed.hosts.api import Json, rise

@@ -12,7 +12,10 @@ from typing import Any
 
 from nodrop.errors import BadKey
 from nodrop.ledger import sender
-from nodrop.ledger.hops import Problem, Reason
+from nodrop.ledger.outcome import (
+    Problem,
+    Reason,
+)
 from nodrop.ledger.sender import SenderLimits, Sending
 from nodrop.ledger.transactions import judge_transactions, together
 from nodrop.measure.api import Servants

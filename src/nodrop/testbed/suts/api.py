@@ -12,8 +12,11 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from nodrop.config.replay import REPLAYING
 from nodrop.detections import By, FoundDetections
 from nodrop.errors import BadKey
-from nodrop.ledger.hops import Place, Problem
+from nodrop.ledger.hops import Place
 from nodrop.ledger.imbalance import ThreadRole
+from nodrop.ledger.outcome import (
+    Problem,
+)
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.transactions import Latency, Messages
 from nodrop.testbed.hosts.api import Json

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nodrop.errors import LabProblem, TrialFailed
-from nodrop.ledger.hops import Reason
+from nodrop.ledger.outcome import (
+    Reason,
+)
 from nodrop.testbed.hosts.api import Json, LabPort
 from nodrop.testbed.hosts.processes import PacketSocket
 from nodrop.testbed.hosts.waiting import looks

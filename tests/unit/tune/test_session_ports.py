@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.tune.device import session_ports
+from nodrop.tune.session_ports import (
+    session_ports,
+)
 
 SHOWN = json.dumps(
     [
