@@ -7,6 +7,7 @@ import pwd
 import re
 import shlex
 import shutil
+import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -157,32 +158,42 @@ def run_mmdebstrap(
     options = [f"--aptopt={option}" for option in ('Apt::Install-Recommends "false"',)]
     options += [f"--aptopt={option}" for option in proxy_options()]
     options += [f"--dpkgopt={option}" for option in LEAN]
-    if base is not None:
-        options += [
-            f"--setup-hook=tar-in {shlex.quote(str(base.folder / 'rootfs.tar'))} /",
-            "--skip=check/empty,tar-in/mknod",
-        ]
     forgotten = " ".join(f'"$1/{path}"' for path in NOT_IN_THE_HASH)
-    run_command(
-        [
-            "mmdebstrap",
-            f"--mode={mode}",
-            f"--variant={'minbase' if base is None else 'custom'}",
-            "--format=tar",
-            f"--include={','.join(plan.packages)}",
-            f"--components={','.join(plan.components)}",
-            *options,
-            f"--customize-hook=rm -f {forgotten}",
-            f"--customize-hook={NO_BYTECODE}",
-            suite,
-            str(tar),
-            *lines,
-        ],
-        shown=["mmdebstrap", suite],
-        where="image",
-        env={**os.environ, "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH, "LC_ALL": "C"},
-        timeout_s=BUILD_TIMEOUT_S,
-    )
+    with building(tar.parent) as folder:
+        if base is not None:
+            begun = _without_devices(base, folder / "base.tar")
+            hook = f"--setup-hook=tar-in {shlex.quote(str(begun))} /"
+            options += [hook, "--skip=check/empty"]
+        run_command(
+            [
+                "mmdebstrap",
+                f"--mode={mode}",
+                f"--variant={'minbase' if base is None else 'custom'}",
+                "--format=tar",
+                f"--include={','.join(plan.packages)}",
+                f"--components={','.join(plan.components)}",
+                *options,
+                f"--customize-hook=rm -f {forgotten}",
+                f"--customize-hook={NO_BYTECODE}",
+                suite,
+                str(tar),
+                *lines,
+            ],
+            shown=["mmdebstrap", suite],
+            where="image",
+            env={**os.environ, "SOURCE_DATE_EPOCH": SOURCE_DATE_EPOCH, "LC_ALL": "C"},
+            timeout_s=BUILD_TIMEOUT_S,
+        )
+
+
+def _without_devices(base: Image, copy: Path) -> Path:
+    """Copies an image's tar without its device nodes. A normal user may make none, and mmdebstrap
+    1.3.5 (Debian 12) cannot leave them out; it makes or mounts its own."""
+    with tarfile.open(base.folder / "rootfs.tar", "r:") as tar, tarfile.open(copy, "w:") as rest:
+        for member in tar:
+            if not member.name.startswith("./dev/"):
+                rest.addfile(member, tar.extractfile(member) if member.isreg() else None)
+    return copy
 
 
 def _describe(recipe: Recipe, release: str, plan: Release, tar: Path, rootfs: Path) -> Image:
