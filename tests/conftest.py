@@ -22,7 +22,11 @@ from hypothesis import settings
 from pytest_rerunfailures import StatusDB  # type: ignore[import-untyped]
 
 from nodrop.errors import NodropError
-from nodrop.testbed.hosts.rights import ensure_privileges, in_user_namespace
+from nodrop.testbed.hosts.rights import (
+    ensure_privileges,
+    in_user_namespace,
+    is_root_of_the_host,
+)
 from tests.depth import is_left_out
 from tests.disturbed import INCONCLUSIVE, Disturbances
 from tests.scopes import Scopes
@@ -177,7 +181,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 @pytest.fixture(scope="session")
 def real_root() -> None:
-    if os.geteuid() != 0 or in_user_namespace():
+    if not is_root_of_the_host():
         pytest.skip("needs root of the host: a user namespace has no such rights")
 
 

@@ -131,6 +131,7 @@ def test_every_capture_of_suricata(run: Run, capture: str, ring: list[str], tmp_
     assert not record.packets.merged_packets
 
 
+@pytest.mark.usefixtures("real_root")  # the kernel's counters of its socket
 def test_a_ring_below_a_driver_that_polls(run: Run, tmp_path: Path) -> None:
     """Suricata by DPDK says "drops: 0" of a ring that it does not see. Fragments are put together
     ahead of it, and datagrams longer than its slots are cut. Its CPU time says nothing."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 from collections.abc import Iterable, Mapping
 
-from nodrop.testbed.hosts.rights import in_user_namespace
+from nodrop.testbed.hosts.rights import is_root_of_the_host
 
 DEBIAN: Mapping[str, str] = {
     "ethtool": "ethtool",
@@ -43,5 +42,5 @@ def installing(programs: Iterable[str]) -> str | None:
     packages = list(dict.fromkeys(name for name in names if name))
     if not packages:
         return None
-    sudo = [] if os.geteuid() == 0 and not in_user_namespace() else ["sudo"]
+    sudo = [] if is_root_of_the_host() else ["sudo"]
     return shlex.join([*sudo, *INSTALLS[manager], *packages])

@@ -79,6 +79,11 @@ def in_user_namespace() -> bool:
     return USERNS_VARIABLE in os.environ
 
 
+def is_root_of_the_host() -> bool:
+    """Root, and not of a namespace alone."""
+    return os.geteuid() == 0 and not in_user_namespace()
+
+
 def may_make_namespaces() -> bool:
     """The effective capabilities allow it: a container's root may have been stripped of them."""
     for line in Path("/proc/self/status").read_text().splitlines():

@@ -15,7 +15,7 @@ from nodrop.errors import BadInput, LabProblem
 from nodrop.testbed.hosts.folders import building, locked
 from nodrop.testbed.hosts.local import run_command
 from nodrop.testbed.hosts.node import file_sha256
-from nodrop.testbed.hosts.rights import in_user_namespace
+from nodrop.testbed.hosts.rights import is_root_of_the_host
 from nodrop.testbed.images.apt_sources import os_release, proxy_options
 from nodrop.testbed.images.image_cache import (
     Image,
@@ -130,8 +130,7 @@ def _mode(name: str) -> str:
 
 def image_programs() -> set[str]:
     """Programs that make an image here."""
-    root = os.geteuid() == 0 and not in_user_namespace()
-    return {"mmdebstrap"} if root else {"mmdebstrap", "newuidmap"}
+    return {"mmdebstrap"} if is_root_of_the_host() else {"mmdebstrap", "newuidmap"}
 
 
 def can_build(recipe: str) -> bool:

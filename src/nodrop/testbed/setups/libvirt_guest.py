@@ -6,7 +6,6 @@ goes through its channel `nodrop.ctl`, on which `nodrop-node guest --serve` has 
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from nodrop.ledger.hops import Place
 from nodrop.testbed.hosts.api import Host, HostProcess, Json, LabPort, Link, UndoAction, UndoJournal
 from nodrop.testbed.hosts.guest import NODE, GuestHost, GuestLine
 from nodrop.testbed.hosts.processes import listener_of, usage
-from nodrop.testbed.hosts.rights import USERNS_VARIABLE
+from nodrop.testbed.hosts.rights import is_root_of_the_host
 from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.labs.netns import add_macvtap_here
@@ -76,7 +75,7 @@ class Libvirt(Setup):
             )
             if value is not None
         ]
-        if os.geteuid() != 0 or os.environ.get(USERNS_VARIABLE):
+        if not is_root_of_the_host():
             found.append("setup libvirt gives a macvtap to a domain: run as root of the host")
         return [*found, *domain_problems(self.options.uri, self.options.domain)]
 

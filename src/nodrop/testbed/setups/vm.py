@@ -6,7 +6,6 @@ guest's capture socket. Packets that QEMU does not fetch in time die in the queu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
@@ -21,7 +20,7 @@ from nodrop.config.units import parse_cpus
 from nodrop.errors import LabProblem, TrialFailed
 from nodrop.ledger.hops import Place
 from nodrop.testbed.hosts.api import Host, Json, LabPort, Link, UndoJournal
-from nodrop.testbed.hosts.rights import USERNS_VARIABLE
+from nodrop.testbed.hosts.rights import is_root_of_the_host
 from nodrop.testbed.images import guest_assets
 from nodrop.testbed.images.guest_assets import make_assets
 from nodrop.testbed.images.image_tree import Bits
@@ -115,7 +114,7 @@ class Vm(Setup):
         found = [*memory_problems(limits), *cpu_problems(limits)]
         if qemu.version() is None:
             found.append(f"program {qemu.PROGRAM} is missing; install the package qemu-system-x86")
-        if os.geteuid() != 0 or os.environ.get(USERNS_VARIABLE):
+        if not is_root_of_the_host():
             found.append("setup vm opens a macvtap by its device numbers; run as root of the host")
         if bits is not None and bits.kind != "image":
             found.append(

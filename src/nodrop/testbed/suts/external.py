@@ -16,7 +16,7 @@ from nodrop.config.options import Options, check
 from nodrop.errors import TrialFailed
 from nodrop.ledger.transactions import Latency, Messages
 from nodrop.testbed.hosts.api import HostProcess, Json
-from nodrop.testbed.hosts.rights import in_user_namespace
+from nodrop.testbed.hosts.rights import is_root_of_the_host
 from nodrop.testbed.hosts.sctp import sctp_lacking
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Env, Process
@@ -75,7 +75,7 @@ class External(Mme):
     def problems(self, bits: Bits | None) -> Sequence[str]:
         del bits
         why = [sctp_lacking()] if self.options.address.startswith(SCTP_PREFIX) else []
-        if os.geteuid() != 0 or in_user_namespace():
+        if not is_root_of_the_host():
             why.append('sut.kind = "external": no normal user\'s lab reaches it; run as root')
         return [*filter(None, [*why, self._odd()])]
 

@@ -26,6 +26,7 @@ from nodrop.ledger.hops import Knobs, Place, socket_ring
 from nodrop.ledger.imbalance import ThreadRole
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.folders import cache_folder
+from nodrop.testbed.hosts.rights import is_root_of_the_host
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.images.recipe import variant_of
 from nodrop.testbed.setups.api import Env, Process, ProcessSpec
@@ -184,6 +185,12 @@ class Suricata(Sut):
                 'sut.capture = "dpdk": its driver sets the MTU of the port and takes '
                 'CAP_NET_ADMIN: only of setup.kind = "bare" in the lab netns, whose ports are made '
                 f'anew; setup.kind = "{dpdk.SETUP}" gives it a NIC of its own'
+            )
+        if capture == "dpdk" and setup == "bare" and not is_root_of_the_host():
+            return (
+                'sut.capture = "dpdk": only root may read the drops of the ring below its driver, '
+                "and Suricata counts none of them: run nodrop as root, or set sut.capture = "
+                '"af-packet"'
             )
         if capture != "af-xdp":
             return ""
