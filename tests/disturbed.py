@@ -21,9 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.ledger.outcome import (
-    Reason,
-)
+from nodrop.ledger.outcome import Reason
 from tests.turns import is_alone, is_of_a_lab
 
 BY_THE_MACHINE = {Reason.SENDER_LATE, Reason.SENDER_BURST, Reason.SENDER_SHORT, Reason.CPU_STOLEN}

@@ -15,15 +15,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from emulated_machine import (
-    FRAMES,
-    add_modules,
-    add_nodrop,
-    booted,
-    disk_of,
-    ran_inside,
-    wire,
-)
+from emulated_machine import FRAMES, add_modules, add_nodrop, booted, disk_of, ran_inside, wire
 
 from nodrop.testbed.images.apt_sources import os_release
 from nodrop.testbed.images.bootstrap import run_mmdebstrap

@@ -19,9 +19,11 @@ from nodrop.audit.audit_answer import AuditAnswer
 from nodrop.capacity.json_answer import CapacityAnswer
 from nodrop.compare.records import History, Side, Versus
 from nodrop.config.experiment import ExperimentFile
+from nodrop.results.calibration import Certificate
 from nodrop.results.capacity import Direct
-from nodrop.results.other_records import Certificate, Proved, WatchedInterval
+from nodrop.results.proved import Proved
 from nodrop.results.trial import trial_schema
+from nodrop.results.watched import WatchedInterval
 from nodrop.testbed.labs.netns import NetnsFile
 from nodrop.testbed.labs.ssh import SshFile
 from nodrop_fleet.file import FleetFile

@@ -18,7 +18,7 @@ from pydantic import PlainSerializer, TypeAdapter
 
 from nodrop.config.units import count_of
 from nodrop.errors import LabProblem
-from nodrop.results.records import (
+from nodrop.results.detection_books import (
     LEAST_UNITS,
     MOST_NAMED,
     DetectionClass,

@@ -12,15 +12,7 @@ import pytest
 from nodrop.report.story import read_story
 from nodrop.report.write import write_report
 from tests.depth import depth
-from tests.made.rundirs import (
-    DEMO,
-    INSTANCES,
-    MIXED,
-    Fake,
-    Trouble,
-    damage,
-    make_run,
-)
+from tests.made.rundirs import DEMO, INSTANCES, MIXED, Fake, Trouble, damage, make_run
 from tests.real_inputs import made_once
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

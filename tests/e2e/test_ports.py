@@ -13,7 +13,7 @@ from scapy.utils import wrpcap
 from nodrop.errors import BadInput, NodropError
 from nodrop.findings.observations import observations_of
 from nodrop.findings.rules import find
-from nodrop.results.records import Port
+from nodrop.results.packet_books import Port
 from nodrop.results.rundir import open_run
 from nodrop.results.trial import TrialRecord
 from nodrop.testbed.load.replay import Replay

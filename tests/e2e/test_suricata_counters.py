@@ -17,7 +17,7 @@ from nodrop.audit.reading import judged, look
 from nodrop.drops.places import ANALYSIS
 from nodrop.drops.watching import Watch
 from nodrop.protocol import Captures
-from nodrop.results.other_records import WatchedPlace
+from nodrop.results.watched import WatchedPlace
 from nodrop.sensor.suricata_counters import LossCounter, loss_counters, matches, table
 from nodrop.testbed.hosts.control_groups import SocketLooks
 from nodrop.testbed.hosts.local import LocalHost

@@ -19,7 +19,7 @@ from nodrop.measure.preflight import Parts
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
 from nodrop.results.export import write_parquet
-from nodrop.results.records import FLAT
+from nodrop.results.packet_books import FLAT
 from nodrop.results.rundir import open_run
 from nodrop.results.writer import RunWriter
 from nodrop.watch.follow import RunFollower

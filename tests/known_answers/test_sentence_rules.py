@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodrop.ledger.outcome import (
-    Reason,
-)
+from nodrop.ledger.outcome import Reason
 from nodrop.report.answer import answer
 from nodrop.report.sentences import REASON_WORDS, RULES
 from nodrop.report.story import read_story

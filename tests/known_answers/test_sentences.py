@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from nodrop.findings.contradiction import (
-    LoadResult,
-    contradiction,
-)
+from nodrop.findings.contradiction import LoadResult, contradiction
 from nodrop.report.answer import answer
 from nodrop.report.story import read_story
 from nodrop.report.trust import findings

@@ -12,19 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.ledger.balance import Ledger, balance
-from nodrop.ledger.hops import (
-    CUT,
-    SOCKET_RING,
-    Account,
-    Class,
-    Hop,
-)
-from nodrop.ledger.outcome import (
-    Outcome,
-    outcome_of,
-)
+from nodrop.ledger.hops import CUT, SOCKET_RING, Account, Class, Hop
+from nodrop.ledger.outcome import Outcome, outcome_of
 from nodrop.results.ledger_file import ledger_to_json
-from nodrop.results.records import FLAT
+from nodrop.results.packet_books import FLAT
 from nodrop.results.trial import TrialRecord
 from nodrop.results.writer import RunWriter, plan_sha256
 

@@ -17,17 +17,14 @@ from typing import Any
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Class
 from nodrop.ledger.imbalance import BusyThread, Running
-from nodrop.ledger.outcome import (
-    Problem,
-    Reason,
-)
+from nodrop.ledger.outcome import Problem, Reason
 from nodrop.ledger.over_time import Losses
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.thread_times import ThreadInterval, ThreadTime, ThreadTimeline
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.results.layout import TrialFolder
 from nodrop.results.ledger_file import ledger_to_json
-from nodrop.results.records import PacketBooks
+from nodrop.results.packet_books import PacketBooks
 from nodrop.results.trial import Offered, TrialRecord
 from nodrop.results.writer import RunWriter, plan_sha256
 from tests.made.judged import judged

@@ -18,7 +18,7 @@ from nodrop.audit.audit_answer import AuditAnswer, answer
 from nodrop.audit.reading import here, judged, look, peer_of
 from nodrop.drops.places import DropCause
 from nodrop.drops.watching import DropsInterval, Watch
-from nodrop.results.other_records import WatchedInterval
+from nodrop.results.watched import WatchedInterval
 from nodrop.testbed.hosts.control_groups import SocketLooks
 from tests.netns.made_sensor import Made, made_sensor
 from tests.unit.drops.test_places import cause_of

@@ -14,9 +14,7 @@ import pytest
 
 from nodrop.audit.audit_answer import AuditAnswer, answer
 from nodrop.audit.reading import judged
-from nodrop.ledger.nic_counters import (
-    NIC_COUNTERS,
-)
+from nodrop.ledger.nic_counters import NIC_COUNTERS
 from nodrop.results.rundir import open_run
 from nodrop.sensor.snapshot import Snapshot
 from nodrop.testbed.hosts.node import PROGRAM

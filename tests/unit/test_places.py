@@ -27,7 +27,7 @@ from nodrop.ledger.hops import (
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.plugins import GROUPS, plugins
-from nodrop.results.records import PacketBooks
+from nodrop.results.packet_books import PacketBooks
 from nodrop.results.trial import TrialRecord
 from tests.made.judged import judged
 from tests.made.threads import Made, World

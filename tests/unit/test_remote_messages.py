@@ -56,7 +56,7 @@ from nodrop.remote.messages import (
     report_of,
 )
 from nodrop.results.capacity import Forecast
-from nodrop.results.records import LoadWindow
+from nodrop.results.load_window import LoadWindow
 from nodrop.results.trial import Live, Ramp, Searched
 from nodrop.testbed.images.image_cache import Image
 from nodrop.testbed.labs.api import Receiving

@@ -26,7 +26,7 @@ PARSED = re.compile(
 """Code that looks into the words of one of our errors."""
 SAME_PART = {"api", "command", "page", "section", "sut"}
 """Names of the same part of each room that has it."""
-SAME_SUBJECT = {"comparison", "records", "replay", "ssh"}
+SAME_SUBJECT = {"comparison", "replay", "ssh"}
 
 
 def modules(folder: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ from nodrop.audit.real_flows import watched
 from nodrop.audit.world import JudgedSnapshot, Look, Read
 from nodrop.exit_codes import ANSWERED, FAULTS_SEEN, NO_ANSWER
 from nodrop.ledger.quantities import NotNegative
-from nodrop.results.records import Model
+from nodrop.results.model import Model
 from nodrop.sensor.snapshot import Missing, ShownSetting
 from nodrop.testbed.hosts.api import Host
 

@@ -8,16 +8,8 @@ from collections.abc import Iterator, Mapping
 from nodrop.audit.host_role import HostRole
 from nodrop.audit.world import FindingEvidence, JudgedSnapshot, Look, Read, matters
 from nodrop.config.units import count_of
-from nodrop.ledger.nic_counters import (
-    Beside,
-    counter_of,
-)
-from nodrop.sensor.rx_dropped import (
-    LOSE_IN_RX_DROPPED,
-    RxDropped,
-    parted_by_peer,
-    refused_frames,
-)
+from nodrop.ledger.nic_counters import Beside, counter_of
+from nodrop.sensor.rx_dropped import LOSE_IN_RX_DROPPED, RxDropped, parted_by_peer, refused_frames
 from nodrop.sensor.snapshot import Missing, SnapshotPort, located
 
 MERGE = {

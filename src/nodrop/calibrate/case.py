@@ -17,14 +17,12 @@ from pathlib import Path
 from nodrop import plugins
 from nodrop.calibrate.faults import Fault
 from nodrop.config.lab_file import LabSource
-from nodrop.ledger.outcome import (
-    Outcome,
-)
+from nodrop.ledger.outcome import Outcome
 from nodrop.report.comparison import Compared, compared
 from nodrop.report.costs import differences_of
 from nodrop.report.setups import compared_at_once
 from nodrop.report.story import read_story
-from nodrop.results.other_records import Clock, Pace, Spread
+from nodrop.results.calibration import Clock, Pace, Spread
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.comparison import Relation
 from nodrop.testbed.hosts.journal import DiskJournal

@@ -38,15 +38,12 @@ from nodrop.config.experiment import load_experiment
 from nodrop.errors import Interrupted, LabProblem, NodropError, NotReady, interrupts
 from nodrop.ledger import hops
 from nodrop.ledger.cause import Rule
-from nodrop.ledger.outcome import (
-    Outcome,
-    Reason,
-)
+from nodrop.ledger.outcome import Outcome, Reason
 from nodrop.measure.baselines import certificate_folder, key_of, probe_here
 from nodrop.measure.manager import RunOutcome, run_experiment
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json
-from nodrop.results.other_records import Certificate, KnownAnswer, SmallestLoss
+from nodrop.results.calibration import Certificate, KnownAnswer, SmallestLoss
 from nodrop.results.trial import TrialRecord
 from nodrop.testbed.hosts.node import find_node_binary
 

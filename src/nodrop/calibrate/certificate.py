@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.table import Table
 
 from nodrop.ledger.verdict import percent
-from nodrop.results.other_records import Certificate, Pace
+from nodrop.results.calibration import Certificate, Pace
 from nodrop.terminal.console import new_table
 
 ANSWER_MARKS = {"caught": "✓", "missed": "✗", "not possible here": "–"}

@@ -42,7 +42,7 @@ from nodrop.results.capacity import (
     LimitedBy,
     Sure,
 )
-from nodrop.results.other_records import states
+from nodrop.results.proved import states
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import runs_needed, upper_bound
 from nodrop.untrusted.json_text import table_in, tables_in, value_in

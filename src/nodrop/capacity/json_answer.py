@@ -18,7 +18,8 @@ from nodrop.capacity.searched_cells import SearchedCell
 from nodrop.capacity.words import answer_sentences, soak_evidence, soak_words
 from nodrop.ledger.quantities import Count
 from nodrop.results.capacity import Card, Forecast, SoakAnswer
-from nodrop.results.records import LoadWindow, Model
+from nodrop.results.load_window import LoadWindow
+from nodrop.results.model import Model
 from nodrop.results.trial import TrialRecord
 
 

@@ -15,7 +15,7 @@ from nodrop.report import escape
 from nodrop.report.story import RunCell, Story, StorySource, by_key, factor_label, once
 from nodrop.report.trials import StoredTrial
 from nodrop.results.capacity import Forecast
-from nodrop.results.records import LoadWindow
+from nodrop.results.load_window import LoadWindow
 from nodrop.results.rundir import Records
 
 

@@ -34,16 +34,7 @@ from nodrop.report.bounded import shortened
 from nodrop.report.chart import Chart
 from nodrop.report.sections import Picture
 from nodrop.report.story import Story
-from nodrop.report.tables import (
-    Field,
-    Made,
-    Table,
-    number,
-    own,
-    table_of,
-    without,
-    words,
-)
+from nodrop.report.tables import Field, Made, Table, number, own, table_of, without, words
 from nodrop.results.trial import TrialRecord
 
 

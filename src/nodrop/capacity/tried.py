@@ -16,9 +16,7 @@ from typing import Any, Literal
 
 from nodrop.config.search import Search
 from nodrop.ledger.cause import Rule
-from nodrop.ledger.outcome import (
-    Reason,
-)
+from nodrop.ledger.outcome import Reason
 from nodrop.ledger.over_time import LEAST_S, SEEN_BEHIND, TOLERANCE
 from nodrop.ledger.sender import NAMED_RATIO
 from nodrop.results.trial import OTHERS, Ramp, TrialRecord

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from nodrop.drops.openmetrics import Metrics
     from nodrop.drops.recording import RecordedWatch
     from nodrop.drops.watching import DropsInterval
-    from nodrop.results.other_records import WatchedInterval
+    from nodrop.results.watched import WatchedInterval
     from nodrop.testbed.hosts.local import LocalHost
     from nodrop.testbed.hosts.ssh import SshHost
 

@@ -152,12 +152,7 @@ def _report(
     # Seconds of imports, which bad input and what is killed before need not wait for.
     from nodrop.capacity.answer_cards import given_cards
     from nodrop.capacity.searched_cells import searches
-    from nodrop.capacity.terminal import (
-        ends_with,
-        print_answers,
-        print_in_short,
-        print_sensor,
-    )
+    from nodrop.capacity.terminal import ends_with, print_answers, print_in_short, print_sensor
     from nodrop.report.direct import direct_answers, disturbed
     from nodrop.report.sections import sections
     from nodrop.report.story import read_story

@@ -16,9 +16,7 @@ from nodrop.terminal.arguments import AsJson, complain, say, say_indented, say_j
 if TYPE_CHECKING:
     from nodrop.tune.applying import Applied, KnobStep, State
     from nodrop.tune.kept import Tuning
-    from nodrop.tune.knobs import (
-        Knob,
-    )
+    from nodrop.tune.knobs import Knob
 
 Knobs = Annotated[
     list[str] | None,
@@ -80,9 +78,7 @@ def plan(
     from nodrop.testbed.labs.port_settings import Device
     from nodrop.tune.applying import values
     from nodrop.tune.namespaces import some_port
-    from nodrop.tune.session_ports import (
-        session_ports,
-    )
+    from nodrop.tune.session_ports import session_ports
 
     if config is not None:
         return _yaml_plan(config, knobs or (), ports or (), write=write)
@@ -153,9 +149,7 @@ def apply(
     """
     from nodrop.testbed.labs.port_settings import Device
     from nodrop.tune.kept import apply_and_keep
-    from nodrop.tune.session_ports import (
-        session_ports,
-    )
+    from nodrop.tune.session_ports import session_ports
 
     if not knobs:
         raise BadInput("tune apply: give KNOB=VALUE; `nodrop tune plan` lists the knobs")

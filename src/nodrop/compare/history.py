@@ -34,19 +34,9 @@ from nodrop.exit_codes import ANSWERED, NO_ANSWER, WORSE
 from nodrop.report import escape
 from nodrop.report.costs import LOSS, MARGINS, RELATIVE_MARGIN, Figure
 from nodrop.results.rundir import open_run
-from nodrop.stats.changes import (
-    MOST,
-    values_needed,
-)
+from nodrop.stats.changes import MOST, values_needed
 from nodrop.stats.interval import CONFIDENCE, by_start
-from nodrop.stats.regression import (
-    NEWEST,
-    TIMES,
-    Judgement,
-    RegressionVerdict,
-    Why,
-    judge,
-)
+from nodrop.stats.regression import NEWEST, TIMES, Judgement, RegressionVerdict, Why, judge
 
 MAY_CHANGE = (
     "sut.version", "sut.bits", "sut.binary", "sut.image", "host.kernel", "host.cpu.governor",

@@ -36,7 +36,7 @@ from nodrop.terminal.arguments import (
 if TYPE_CHECKING:
     from nodrop.config.experiment import Experiment
     from nodrop.config.lab_file import LabSource
-    from nodrop.results.other_records import Effect
+    from nodrop.results.proved import Effect
     from nodrop.results.trial import TrialRecord
 
 MADE_OF = Path("nodrop tune prove")
@@ -113,7 +113,7 @@ def prove(
     from nodrop.compare import proving
     from nodrop.config.asked import UserSensor
     from nodrop.config.lab_file import load_lab
-    from nodrop.results.other_records import NAME
+    from nodrop.results.proved import NAME
 
     trace, knobs = _parted(what, experiment)
     given = {"load": load, "window": window, "rules": rules, "config": config, "binary": binary,

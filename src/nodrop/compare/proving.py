@@ -13,7 +13,7 @@ from nodrop.compare.sides import FAILED
 from nodrop.compare.versus import versus
 from nodrop.exit_codes import ANSWERED, NO_ANSWER
 from nodrop.report.costs import FAILURES, LOSS
-from nodrop.results.other_records import Effect, Proved, Together
+from nodrop.results.proved import Effect, Proved, Together
 
 BASE = "without"
 METRICS = {"loss": "loss_pct", "cpu": "cpu_us_per_packet"}

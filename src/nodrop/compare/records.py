@@ -14,7 +14,7 @@ from pydantic import Field, JsonValue, ValidationError
 from nodrop.config.units import count_of
 from nodrop.errors import BadInput
 from nodrop.ledger.quantities import Count
-from nodrop.results.records import Model
+from nodrop.results.model import Model
 from nodrop.results.trial import SIGNS
 from nodrop.untrusted.folder import read_file
 from nodrop.untrusted.json_text import NotJson, decode_object

@@ -7,12 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PositiveFloat,
-)
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
 
 from nodrop.config.matrix import CELLS, NAMED, Matrix, check_matrix, flatten, pin
 from nodrop.config.options import (

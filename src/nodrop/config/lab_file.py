@@ -10,13 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, WithJsonSchema
 
-from nodrop.config.options import (
-    Name,
-    Options,
-    check,
-    read_toml,
-    unknown_key,
-)
+from nodrop.config.options import Name, Options, check, read_toml, unknown_key
 from nodrop.errors import BadInput
 from nodrop.installation import brought, shipped
 

@@ -12,14 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nodrop.protocol import (
-    CapturePort,
-    CaptureProgram,
-    Captures,
-    CaptureSocket,
-    Reassembled,
-)
-from nodrop.results.other_records import WatchedLevel
+from nodrop.protocol import CapturePort, CaptureProgram, Captures, CaptureSocket, Reassembled
+from nodrop.results.watched import WatchedLevel
+from nodrop.sensor.snapshot import is_suricata
 from nodrop.testbed.hosts.control_groups import QUOTAS_HIDDEN, SocketSums, copies
 
 COUNTER_32 = 1 << 32
@@ -131,7 +126,7 @@ class CaptureReading:
 
     @property
     def suricata(self) -> bool:
-        return bool(self.program and self.program["name"].startswith("Suricata"))
+        return bool(self.program and is_suricata(self.program["name"]))
 
     @property
     def port_name(self) -> str:

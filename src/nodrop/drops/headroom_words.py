@@ -7,7 +7,7 @@ from datetime import datetime
 
 from nodrop.answer.finding import WORDS
 from nodrop.drops.capture_books import Balance
-from nodrop.results.other_records import WatchedLevel
+from nodrop.results.watched import WatchedLevel
 
 
 def clock(real_ns: int) -> str:

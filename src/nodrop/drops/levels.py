@@ -12,7 +12,7 @@ from nodrop.ledger.headroom import Headroom, Spell, busiest, headroom, spell_of
 from nodrop.ledger.level import RingLook, RingLooks, level
 from nodrop.ledger.twin import QUEUED, Queue, Reader, Refusal, gaps
 from nodrop.protocol import Captures, RingSpell, RingSpells, SpellThread
-from nodrop.results.other_records import WatchedForecast, WatchedLevel, Withheld
+from nodrop.results.watched import WatchedForecast, WatchedLevel, Withheld
 
 FRAME_BYTES = 1518
 """Mean length of a frame where the port does not say it: as few fit as can."""

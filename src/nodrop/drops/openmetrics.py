@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.errors import BadInput
-from nodrop.results.other_records import WatchedCapture, WatchedInterval
+from nodrop.results.watched import WatchedCapture, WatchedInterval
 from nodrop.untrusted.folder import Folder
 
 

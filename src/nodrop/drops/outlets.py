@@ -14,7 +14,7 @@ from nodrop.drops.capture_books import AccountRange, Balance
 from nodrop.drops.headroom_words import before_words, clock, headroom_words, percent
 from nodrop.drops.places import thread_shares, unit
 from nodrop.drops.watching import DropsInterval
-from nodrop.results.other_records import BlindPort, WatchedPlace
+from nodrop.results.watched import BlindPort, WatchedPlace
 
 NOT_VISIBLE = "not visible"
 SPARKS = "▁▂▃▄▅▆▇█"

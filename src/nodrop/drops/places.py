@@ -11,13 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from nodrop.answer.finding import Finding, render
-from nodrop.drops.capture_books import (
-    Balance,
-    CaptureReading,
-    PortAt,
-    ports_at,
-    rise,
-)
+from nodrop.drops.capture_books import Balance, CaptureReading, PortAt, ports_at, rise
 from nodrop.ledger import nic_counters
 from nodrop.ledger.hops import KERNEL, NIC, RECEIVING_PORT, SOCKET_RING, SOFTNET
 from nodrop.protocol import (
@@ -28,15 +22,10 @@ from nodrop.protocol import (
     SensorPeer,
     ThreadReading,
 )
-from nodrop.results.other_records import ThreadShare, WatchedPlace
-from nodrop.sensor.rx_dropped import (
-    LOSE_IN_RX_DROPPED,
-    RxDropped,
-    parted_by_peer,
-    refused_frames,
-)
+from nodrop.results.watched import ThreadShare, WatchedPlace
+from nodrop.sensor.rx_dropped import LOSE_IN_RX_DROPPED, RxDropped, parted_by_peer, refused_frames
 from nodrop.sensor.slots import bridged_ms
-from nodrop.sensor.snapshot import located
+from nodrop.sensor.snapshot import is_suricata, located
 from nodrop.sensor.suricata_counters import lost_analysis
 
 BAD_FRAMES = "bad frames"
@@ -400,7 +389,7 @@ def _of_groups(before: Captures, now: Captures) -> Iterator[Loss]:
             other = programs[pid]["name"]
             theirs = [one for one in members[pid] if one["inode"] not in held]
             # Processes of one program may share a group, as Zeek's workers do; Suricata's never.
-            if not theirs or (other == name and not name.startswith("Suricata")):
+            if not theirs or (other == name and not is_suricata(name)):
                 continue
             counted = [(then.get(one["inode"]), one["counted"]) for one in theirs]
             port = ports.get((theirs[0]["namespace"], theirs[0]["ifindex"]))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nodrop.results.layout import DROPS
-from nodrop.results.other_records import WatchedCapture, WatchedInterval, WatchedPlace
+from nodrop.results.watched import WatchedCapture, WatchedInterval, WatchedPlace
 from nodrop.results.writer import RunWriter
 from nodrop.untrusted.folder import Folder
 

@@ -25,7 +25,7 @@ from nodrop.report.sentences import AnswerText, Sentence, sentence_of
 from nodrop.report.story import Story, by_key, once
 from nodrop.report.tables import Field, Table, Value, number, numeric, scaled, table_of, words
 from nodrop.report.timeline import Panel, Point, TimelineSeries, TrialTimeline, series_of
-from nodrop.results.other_records import WatchedCapture, WatchedInterval, WatchedPlace
+from nodrop.results.watched import WatchedCapture, WatchedInterval, WatchedPlace
 from nodrop.untrusted.json_text import value_in
 
 MOST_POINTS = 240

@@ -32,13 +32,7 @@ from nodrop.drops.places import (
     thread_shares,
 )
 from nodrop.protocol import CapturePort, Captures, NotVisible, RingLevels, RingSpells, SensorLack
-from nodrop.results.other_records import (
-    Blind,
-    BlindPort,
-    Hidden,
-    WatchedCapture,
-    WatchedInterval,
-)
+from nodrop.results.watched import Blind, BlindPort, Hidden, WatchedCapture, WatchedInterval
 from nodrop.sensor.rx_dropped import RxDropped
 from nodrop.sensor.slots import slot_needed
 

@@ -14,12 +14,7 @@ from itertools import pairwise, product
 from statistics import median
 
 from nodrop.answer.finding import Finding
-from nodrop.findings.contradiction import (
-    Contradiction,
-    LoadResult,
-    contradiction,
-    pairs,
-)
+from nodrop.findings.contradiction import Contradiction, LoadResult, contradiction, pairs
 from nodrop.findings.observations import (
     SEVERITIES,
     Cells,

@@ -9,10 +9,7 @@ from typing import ClassVar
 from nodrop.config.units import noun
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.hops import Class, WaitsFor
-from nodrop.ledger.outcome import (
-    Problem,
-    Reason,
-)
+from nodrop.ledger.outcome import Problem, Reason
 from nodrop.ledger.over_time import Losses, SenderBurst
 from nodrop.ledger.quantities import PART, Count, NotNegative, Seconds, Text
 

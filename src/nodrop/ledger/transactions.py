@@ -11,11 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from nodrop.config.units import count_of, noun
-from nodrop.ledger.outcome import (
-    Problem,
-    Reason,
-    outcome_of,
-)
+from nodrop.ledger.outcome import Problem, Reason, outcome_of
 from nodrop.ledger.over_time import LEAST_S
 from nodrop.ledger.quantities import PART, Count, NotNegative
 from nodrop.ledger.sender import SenderLimits, Sending, problems_of_the_sender

@@ -9,19 +9,9 @@ from typing import ClassVar, Literal
 from nodrop.config.units import count_of, noun
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.cause import ThreadCause, causes_of, lost_to_steal
-from nodrop.ledger.hops import (
-    CUT,
-    Account,
-    Class,
-    Place,
-)
+from nodrop.ledger.hops import CUT, Account, Class, Place
 from nodrop.ledger.imbalance import Running
-from nodrop.ledger.outcome import (
-    Outcome,
-    Problem,
-    Reason,
-    outcome_of,
-)
+from nodrop.ledger.outcome import Outcome, Problem, Reason, outcome_of
 from nodrop.ledger.over_time import Losses, ServicePace, WorkedOff, pace
 from nodrop.ledger.quantities import PART, Text
 from nodrop.ledger.sender import (

@@ -15,9 +15,7 @@ from nodrop.detections import Baseline, FoundDetections
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.imbalance import FlowShares, Running, SutThread
 from nodrop.ledger.level import QueueLevel
-from nodrop.ledger.outcome import (
-    Problem,
-)
+from nodrop.ledger.outcome import Problem
 from nodrop.ledger.over_time import Busy, Losses, WorkedOff
 from nodrop.ledger.sender import Quota
 from nodrop.ledger.transactions import Latency, Messages
@@ -28,7 +26,8 @@ from nodrop.measure.packets.instances import Instance
 from nodrop.measure.packets.readings import Reading
 from nodrop.measure.sampling import Usage
 from nodrop.results.layout import TrialFolder
-from nodrop.results.records import LoadWindow, Port
+from nodrop.results.load_window import LoadWindow
+from nodrop.results.packet_books import Port
 from nodrop.results.trial import Program
 from nodrop.testbed.hosts.api import HostProcess, Json
 from nodrop.testbed.hosts.processes import usage

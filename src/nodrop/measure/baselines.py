@@ -28,8 +28,8 @@ from nodrop.measure.cells import Cell, Table
 from nodrop.measure.preflight import Parts
 from nodrop.protocol import Host as HostFacts
 from nodrop.protocol import ProbeResult
+from nodrop.results.calibration import Certificate, Key, file_name, find_certificate
 from nodrop.results.layout import TrialFolder
-from nodrop.results.other_records import Certificate, Key, file_name, find_certificate
 from nodrop.testbed.hosts.api import Json, UndoJournal
 from nodrop.testbed.hosts.folders import cache_folder, state_folder
 from nodrop.testbed.hosts.journal import DiskJournal

@@ -17,9 +17,7 @@ from typing import Any
 
 from nodrop.config.units import format_cpus, format_seconds
 from nodrop.ledger.imbalance import BusyThread
-from nodrop.ledger.outcome import (
-    Reason,
-)
+from nodrop.ledger.outcome import Reason
 from nodrop.ledger.over_time import Busy, DropReading, Losses, losses
 from nodrop.ledger.sender import KNOBS
 from nodrop.measure.sampling import Sampler, busiest_thread

@@ -16,7 +16,7 @@ from nodrop.config.units import format_cpus, format_seconds, parse_cpus
 from nodrop.errors import BadInput, BadKey, LabProblem
 from nodrop.ledger.over_time import least_duration_s
 from nodrop.measure.controllers.blocks import Factors
-from nodrop.results.records import LoadWindow
+from nodrop.results.load_window import LoadWindow
 from nodrop.testbed.labs.api import Receiving
 from nodrop.testbed.labs.split import Splitter
 from nodrop.testbed.load.api import LoadGenerator, Planned, TraceFacts

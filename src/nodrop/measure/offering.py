@@ -29,10 +29,7 @@ from nodrop.ledger.imbalance import (
     times,
 )
 from nodrop.ledger.level import RingLooks, level
-from nodrop.ledger.outcome import (
-    Problem,
-    Reason,
-)
+from nodrop.ledger.outcome import Problem, Reason
 from nodrop.ledger.over_time import Losses, WorkedOff
 from nodrop.ledger.sender import Quota, SenderLimits, Sending
 from nodrop.ledger.thread_times import CpuTime, ThreadTimeline, timeline
@@ -41,10 +38,7 @@ from nodrop.measure.api import Measured, Servants, Trial
 from nodrop.measure.busy import Feed, Others
 from nodrop.measure.packets import books, instances
 from nodrop.measure.packets.books import Observed
-from nodrop.measure.packets.instances import (
-    Places,
-    between,
-)
+from nodrop.measure.packets.instances import Places, between
 from nodrop.measure.packets.readings import Reading, Readings, nothing_arrived
 from nodrop.measure.packets.reassembly import Room
 from nodrop.measure.queues import flow_work, forecast, queues

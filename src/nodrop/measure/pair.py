@@ -10,18 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from nodrop.config.experiment import Measure
-from nodrop.errors import (
-    BadInput,
-    LabProblem,
-    LoadFailed,
-    NodropError,
-    SystemRefused,
-    TrialFailed,
-)
-from nodrop.ledger.outcome import (
-    Problem,
-    Reason,
-)
+from nodrop.errors import BadInput, LabProblem, LoadFailed, NodropError, SystemRefused, TrialFailed
+from nodrop.ledger.outcome import Problem, Reason
 from nodrop.ledger.verdict import judge
 from nodrop.measure.api import AnswersSeen, Measured, Measurer, Standing, Trial
 from nodrop.measure.baselines import Baselines

@@ -38,13 +38,7 @@ from nodrop.measure.cells import (
     port_traces_words,
     traces_of,
 )
-from nodrop.measure.controllers.blocks import (
-    Asked,
-    AskedCell,
-    Controller,
-    Factors,
-    TrialInput,
-)
+from nodrop.measure.controllers.blocks import Asked, AskedCell, Controller, Factors, TrialInput
 from nodrop.results.capacity import Forecast
 from nodrop.results.trial import Live, TrialRecord
 from nodrop.testbed.labs.api import Receiving

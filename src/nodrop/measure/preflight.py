@@ -16,10 +16,7 @@ from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
 from nodrop.config.units import format_cpus, parse_cpus
 from nodrop.errors import BadInput, BadKey, LabProblem, NotReady
-from nodrop.ledger.outcome import (
-    Problem,
-    Reason,
-)
+from nodrop.ledger.outcome import Problem, Reason
 from nodrop.measure.cells import Cell, Table, port_traces, sender_problems, traces_of
 from nodrop.measure.plan import Plan
 from nodrop.testbed.hosts.api import Json
@@ -32,11 +29,7 @@ from nodrop.testbed.labs.api import Lab, Receiving
 from nodrop.testbed.labs.split import split_problems
 from nodrop.testbed.load.api import LoadGenerator
 from nodrop.testbed.setups.api import Setup, missing_cpus, pin_problems
-from nodrop.testbed.suts.api import (
-    Detecting,
-    Sut,
-    must_be_detectable,
-)
+from nodrop.testbed.suts.api import Detecting, Sut, must_be_detectable
 
 _AGAIN = "make it again with `nodrop image build`"
 

@@ -13,10 +13,7 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from nodrop.ledger.imbalance import BusyThread
 from nodrop.ledger.level import RingLook, RingLooks
-from nodrop.ledger.outcome import (
-    Problem,
-    Reason,
-)
+from nodrop.ledger.outcome import Problem, Reason
 from nodrop.protocol import CpuTimes, SampleRow, WatchedRing
 from nodrop.testbed.hosts.api import Host, HostProcess, Json, LabPort, SampleJob
 from nodrop.testbed.hosts.node import ClockFix, fit

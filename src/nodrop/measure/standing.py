@@ -19,10 +19,7 @@ from nodrop.config.experiment import Measure
 from nodrop.detections import read_found
 from nodrop.errors import NodeRefused, NodropError
 from nodrop.ledger.imbalance import ThreadRole
-from nodrop.ledger.outcome import (
-    Problem,
-    Reason,
-)
+from nodrop.ledger.outcome import Problem, Reason
 from nodrop.measure import sampling
 from nodrop.measure.api import Measured, Trial
 from nodrop.measure.cells import Cell, Table, core_of, may_spin

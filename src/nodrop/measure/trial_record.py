@@ -21,9 +21,10 @@ from nodrop.measure.packets.instances import imbalance_ratio
 from nodrop.measure.sampling import Usage
 from nodrop.measure.transactions.bodies import transaction_books
 from nodrop.protocol import Achieved, SampledSpeed
+from nodrop.results.detection_books import Detections
 from nodrop.results.layout import TrialFolder
 from nodrop.results.ledger_file import ledger_to_json
-from nodrop.results.records import Detections, PacketBooks
+from nodrop.results.packet_books import PacketBooks
 from nodrop.results.trial import (
     Disturbed,
     LateBurst,

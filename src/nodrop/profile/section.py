@@ -25,15 +25,7 @@ from nodrop.report import numbers
 from nodrop.report.chart import Chart
 from nodrop.report.sections import Section, rendered
 from nodrop.report.story import Story, once
-from nodrop.report.tables import (
-    Field,
-    Table,
-    interval_fields,
-    number,
-    table_of,
-    text,
-    words,
-)
+from nodrop.report.tables import Field, Table, interval_fields, number, table_of, text, words
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Summary, summarize
 

@@ -28,7 +28,7 @@ from nodrop.report.sections import Section, rendered
 from nodrop.report.story import RunCell, Story, once
 from nodrop.report.tables import Column, Field, Table, Value, number, own, table_of, words
 from nodrop.report.trials import StoredTrial, threads_of, work_of
-from nodrop.results.records import Port
+from nodrop.results.packet_books import Port
 from nodrop.results.rundir import Records
 from nodrop.results.trial import TrialRecord
 from nodrop.stats.interval import Summary, summarize

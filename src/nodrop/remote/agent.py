@@ -59,14 +59,7 @@ from nodrop.remote.messages import (
     send,
     send_file,
 )
-from nodrop.remote.outbox import (
-    Begun,
-    Untaken,
-    arrived,
-    begun_of,
-    fingerprint,
-    run_folder,
-)
+from nodrop.remote.outbox import Begun, Untaken, arrived, begun_of, fingerprint, run_folder
 from nodrop.remote.upload import CONTROL_FOLDER
 from nodrop.results.rundir import read_manifest
 from nodrop.results.trial import Live, TrialRecord

@@ -17,14 +17,7 @@ from pydantic_core import PydanticSerializationError
 
 from nodrop.config.experiment import Experiment
 from nodrop.config.lab_file import LabSource
-from nodrop.errors import (
-    BadInput,
-    LabProblem,
-    NodropError,
-    NotReady,
-    SystemRefused,
-    TrialFailed,
-)
+from nodrop.errors import BadInput, LabProblem, NodropError, NotReady, SystemRefused, TrialFailed
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.plan import PlanFacts
 from nodrop.results.trial import Live

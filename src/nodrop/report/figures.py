@@ -33,7 +33,7 @@ from nodrop.report.tables import (
     words,
 )
 from nodrop.report.trials import StoredTrial
-from nodrop.results.records import Detections
+from nodrop.results.detection_books import Detections
 from nodrop.results.trial import TrialRecord
 
 

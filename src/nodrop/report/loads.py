@@ -18,16 +18,9 @@ from nodrop.answer.finding import WORDS
 from nodrop.capacity.load_words import LEAST_KNOWN
 from nodrop.capacity.searched_cells import given_cells, searches, subject
 from nodrop.config.units import count_of
-from nodrop.findings.contradiction import (
-    Contradiction,
-    LoadResult,
-    contradiction,
-    pairs,
-)
+from nodrop.findings.contradiction import Contradiction, LoadResult, contradiction, pairs
 from nodrop.findings.observations import RATES
-from nodrop.ledger.outcome import (
-    Reason,
-)
+from nodrop.ledger.outcome import Reason
 from nodrop.report import escape, numbers
 from nodrop.report.sentences import Sentence, counted, phrase, reason_words, sentence_of, why
 from nodrop.report.story import RunCell, Story, by_key, once, starts_of

@@ -11,8 +11,9 @@ from typing import Any
 from nodrop.ledger.balance import Ledger
 from nodrop.ledger.imbalance import SutThread, ThreadRole
 from nodrop.report import escape
+from nodrop.results.detection_books import Detections
 from nodrop.results.ledger_file import ledger_from_json
-from nodrop.results.records import Detections, counted_in
+from nodrop.results.packet_books import counted_in
 from nodrop.results.rundir import Damage, Json, RunDir, pack, unpack
 from nodrop.results.summary import first_host
 from nodrop.results.trial import TrialRecord

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from nodrop.answer.finding import Finding, render
 from nodrop.ledger.quantities import Count, NotNegative, Seconds
-from nodrop.results.records import Model
+from nodrop.results.model import Model
 
 LimitedBy = Literal[
     "sut",

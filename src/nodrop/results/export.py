@@ -14,7 +14,7 @@ from typing import Any
 
 from nodrop.errors import BadInput, NotReady
 from nodrop.installation import adding
-from nodrop.results.records import FLAT
+from nodrop.results.packet_books import FLAT
 from nodrop.results.rundir import RunDir, must_be_each_once, open_run, unread
 from nodrop.results.trial import trial_schema
 from nodrop.untrusted.json_text import csv_text, is_utf8, plain

@@ -30,7 +30,7 @@ from nodrop.results.layout import (
     sampled_host,
     samples_of,
 )
-from nodrop.results.records import RUN_FORMAT
+from nodrop.results.model import RUN_FORMAT
 from nodrop.results.store import Copy, before_anything, brought
 from nodrop.results.trial import RecordError, TrialRecord
 from nodrop.untrusted.folder import Folder

@@ -13,9 +13,7 @@ from pydantic import ValidationError
 
 from nodrop.config.search import Repetitions, Until
 from nodrop.config.units import count_of, format_seconds
-from nodrop.ledger.outcome import (
-    Outcome,
-)
+from nodrop.ledger.outcome import Outcome
 from nodrop.ledger.over_time import duration
 from nodrop.ledger.verdict import INVALID_NAMED, percent
 from nodrop.results.trial import TrialRecord, accelerator_words, count_once

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from nodrop.ledger.quantities import Count, NotNegative, Packets, Seconds, Signed
 from nodrop.ledger.transactions import Latency
-from nodrop.results.records import Model
+from nodrop.results.model import Model
 
 if TYPE_CHECKING:
     from nodrop.ledger.transactions import Messages, Transactions

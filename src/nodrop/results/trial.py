@@ -1,6 +1,6 @@
 """One line of trials.jsonl: everything most reports need to know of a trial.
 
-An envelope that fits any kind of load, and a body by kind: `packets` (results/records.py) and
+An envelope that fits any kind of load, and a body by kind: `packets` (results/packet_books.py) and
 `transactions` (results/transaction_books.py). `None` means not measured and `0` means zero.
 schema/trial.schema.json is made from these models.
 """
@@ -20,22 +20,13 @@ from pydantic.json_schema import GenerateJsonSchema
 from nodrop.config.units import parse_cpus
 from nodrop.errors import NodropError
 from nodrop.ledger.imbalance import BusyThread, FlowShares, SutThread
-from nodrop.ledger.outcome import (
-    FAILURES,
-    Reason,
-)
+from nodrop.ledger.outcome import FAILURES, Reason
 from nodrop.ledger.quantities import Count, NotNegative, Packets, Seconds
 from nodrop.ledger.sender import Quota
-from nodrop.results.records import (
-    FLAT,
-    FORMAT,
-    Detections,
-    LoadWindow,
-    Model,
-    PacketBooks,
-    UnknownFormat,
-    current,
-)
+from nodrop.results.detection_books import Detections
+from nodrop.results.load_window import LoadWindow
+from nodrop.results.model import FORMAT, Model, UnknownFormat, current
+from nodrop.results.packet_books import FLAT, PacketBooks
 from nodrop.results.transaction_books import TransactionBooks
 from nodrop.stats.interval import HostCluster
 from nodrop.untrusted.json_text import NotJson, decode_object, shown

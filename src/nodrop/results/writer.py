@@ -34,7 +34,7 @@ from nodrop.results.layout import (
     safe_name,
     write_json,
 )
-from nodrop.results.records import RUN_FORMAT
+from nodrop.results.model import RUN_FORMAT
 from nodrop.results.rundir import HALF_LINE, Json, RunDir, open_run, read_manifest, read_trials
 from nodrop.results.store import Copy, before_anything
 from nodrop.results.trial import TrialRecord

@@ -40,6 +40,11 @@ WATCHERS = ("suricata", "snort", "zeek", "bro", "arkime")
 PROMISCUOUS, UP = 0x100, 0x1
 
 
+def is_suricata(name: str) -> bool:
+    """A Suricata by its `comm`, which it sets itself: `Suricata-Main`."""
+    return name.startswith("Suricata")
+
+
 @dataclass(frozen=True, slots=True)
 class Missing:
     """A value that could not be read."""
@@ -230,7 +235,7 @@ class CapturingProgram:
 
     @property
     def suricata(self) -> bool:
-        return self.name.lower().startswith("suricata")
+        return is_suricata(self.name)
 
     @property
     def watches(self) -> bool:

@@ -33,19 +33,8 @@ from nodrop.testbed.labs.port_settings import (
     rank,
     settle,
 )
-from nodrop.tune.knobs import (
-    KNOBS,
-    AnyKnob,
-    Knob,
-    find,
-)
-from nodrop.tune.namespaces import (
-    enter,
-    go,
-    hardware_address,
-    own_space,
-    spaces,
-)
+from nodrop.tune.knobs import KNOBS, AnyKnob, Knob, find
+from nodrop.tune.namespaces import enter, go, hardware_address, own_space, spaces
 from nodrop.untrusted.json_text import NotJson, decode_object, member
 
 CALM = ("veth", "virtio_net", "tun", "macvlan", "macvtap", "bridge", "dummy", "ifb", "loopback")

@@ -13,7 +13,7 @@ from nodrop.calibrate.cases import known_answers
 from nodrop.cli import main
 from nodrop.config.experiment import load_experiment
 from nodrop.measure.plan import make_plan
-from nodrop.results.other_records import Certificate
+from nodrop.results.calibration import Certificate
 from tests.unit.calibrate.test_calibration import certificate, site
 
 __all__ = ["site"]

@@ -28,12 +28,7 @@ from nodrop.testbed.images.image_cache import (
 )
 from nodrop.testbed.images.image_tree import Bits, first_difference
 from nodrop.testbed.images.recipe import deb_lines, load_recipe
-from nodrop.testbed.images.sut_bits import (
-    ensure_bits,
-    must_be_there,
-    resolve_bits,
-    script_problem,
-)
+from nodrop.testbed.images.sut_bits import ensure_bits, must_be_there, resolve_bits, script_problem
 
 STATUS = """\
 Package: suricata

@@ -7,9 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from nodrop.stats.changes import (
-    changes,
-)
+from nodrop.stats.changes import changes
 from tests.depth import depth
 
 SERIES = int(os.environ.get("NODROP_SERIES", "150"))

@@ -11,7 +11,7 @@ from nodrop.capacity.tried import Aside
 from nodrop.drops.places import DropCause
 from nodrop.ledger.cause import Rule
 from nodrop.results.capacity import LimitedBy
-from nodrop.results.other_records import Blind, WatchedLevel
+from nodrop.results.watched import Blind, WatchedLevel
 
 LIMIT_FORMS = {"short", "title", "sentence", "why"}
 NO_REASON = {"sut", "min", "loss_at_every_load"}

@@ -43,16 +43,7 @@ from tests.unit.audit.made_changes import (
     threads,
     yaml,
 )
-from tests.unit.audit.made_host import (
-    ETH1,
-    LISTENER,
-    PATH,
-    RANDOM,
-    WORKER,
-    YAML,
-    MadeHost,
-    program,
-)
+from tests.unit.audit.made_host import ETH1, LISTENER, PATH, RANDOM, WORKER, YAML, MadeHost, program
 from tools import audit_findings
 
 

@@ -14,11 +14,9 @@ from nodrop.calibrate.cases import smallest_loss, try_case
 from nodrop.calibrate.faults import at_once
 from nodrop.config.lab_file import load_lab
 from nodrop.errors import LabProblem, NotReady
-from nodrop.ledger.outcome import (
-    Outcome,
-)
+from nodrop.ledger.outcome import Outcome
 from nodrop.measure.manager import RunOutcome
-from nodrop.results.other_records import Certificate, Key, KnownAnswer
+from nodrop.results.calibration import Certificate, Key, KnownAnswer
 from nodrop.results.trial import TrialRecord
 from tests.made.outcome_runs import trial
 

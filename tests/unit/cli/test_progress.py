@@ -24,7 +24,7 @@ from nodrop.measure.controllers.blocks import (
     UntilTold,
 )
 from nodrop.measure.plan import Plan, Progress
-from nodrop.results.records import Detections
+from nodrop.results.detection_books import Detections
 from nodrop.results.summary import Eta, Remaining, record_words, summarize_cells
 from nodrop.results.trial import Live, TrialRecord
 from nodrop.terminal.console import cells_table, console, plan_words

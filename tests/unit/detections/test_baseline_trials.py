@@ -12,9 +12,7 @@ import pytest
 
 from nodrop.detections import Baseline, FoundDetections
 from nodrop.errors import TrialFailed
-from nodrop.ledger.outcome import (
-    Outcome,
-)
+from nodrop.ledger.outcome import Outcome
 from nodrop.ledger.verdict import Verdict
 from nodrop.measure.baselines import Baselines
 from nodrop.measure.cells import Cell

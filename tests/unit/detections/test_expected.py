@@ -8,14 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.detections import (
-    Baseline,
-    FoundDetections,
-    Unit,
-    compared,
-    differences,
-    kept_baselines,
-)
+from nodrop.detections import Baseline, FoundDetections, Unit, compared, differences, kept_baselines
 from nodrop.errors import BadInput
 from nodrop.measure.standing import own_speed
 from nodrop.plugins import build_sut

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nodrop.drops.watching import Watch, intervals
-from nodrop.results.other_records import WatchedInterval
+from nodrop.results.watched import WatchedInterval
 from tests.unit.drops.test_capture_books import fill, look, port, program, ring, sock, watched
 
 

@@ -18,7 +18,7 @@ from nodrop.drops.watching import Watch
 from nodrop.errors import BadInput
 from nodrop.report.story import read_story
 from nodrop.report.write import report_json, write_report
-from nodrop.results.other_records import BlindPort, WatchedForecast, WatchedInterval, WatchedLevel
+from nodrop.results.watched import BlindPort, WatchedForecast, WatchedInterval, WatchedLevel
 from tests.unit.drops.test_capture_books import fill, look, port, program, sock
 
 DASHBOARD = Path(__file__).parents[3] / "docs" / "drops-dashboard.json"

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodrop.ledger.hops import Class
-from nodrop.ledger.outcome import (
-    Reason,
-)
+from nodrop.ledger.outcome import Reason
 
 TESTS = Path(__file__).parents[2]
 SAID = {

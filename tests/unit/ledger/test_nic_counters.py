@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.ledger.nic_counters import (
-    NIC_COUNTERS,
-    counter_of,
-    witnesses,
-)
+from nodrop.ledger.nic_counters import NIC_COUNTERS, counter_of, witnesses
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 from nodrop.ledger import hops as places
 from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.ledger.outcome import (
-    Outcome,
-    Reason,
-)
+from nodrop.ledger.outcome import Outcome, Reason
 from nodrop.ledger.over_time import Losses, SenderBurst
 from nodrop.ledger.sender import Quota, Sending, losses_in_reach
 from nodrop.ledger.verdict import Verdict, judge

@@ -5,10 +5,7 @@ from random import Random
 
 import pytest
 
-from nodrop.ledger.outcome import (
-    Problem,
-    Reason,
-)
+from nodrop.ledger.outcome import Problem, Reason
 from nodrop.ledger.sender import SenderLimits, Sending
 from nodrop.ledger.transactions import (
     Latency,

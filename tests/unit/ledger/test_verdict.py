@@ -9,10 +9,7 @@ import pytest
 from nodrop.ledger import hops as places
 from nodrop.ledger.balance import Ledger, balance
 from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.ledger.outcome import (
-    Problem,
-    Reason,
-)
+from nodrop.ledger.outcome import Problem, Reason
 from nodrop.ledger.sender import SenderLimits, Sending
 from nodrop.ledger.verdict import judge, percent
 from nodrop.testbed.suts.suricata.sut import RING

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nodrop.ledger.outcome import (
-    Reason,
-)
+from nodrop.ledger.outcome import Reason
 from nodrop.measure.sampling import Fix, facts, fix, moved
 from nodrop.testbed.hosts.node import ClockFix
 from nodrop.testing.fakes import FakeHost, FakeWorld

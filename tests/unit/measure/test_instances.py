@@ -14,9 +14,7 @@ import pytest
 from nodrop.errors import TrialFailed
 from nodrop.ledger.balance import balance
 from nodrop.ledger.hops import Account, Class, Hop
-from nodrop.ledger.outcome import (
-    Reason,
-)
+from nodrop.ledger.outcome import Reason
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import judge
 from nodrop.measure.packets import instances

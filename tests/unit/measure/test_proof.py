@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.ledger.outcome import (
-    Reason,
-)
+from nodrop.ledger.outcome import Reason
 from nodrop.measure.standing import prove
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.api import Proof

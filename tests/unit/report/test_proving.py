@@ -12,7 +12,7 @@ from nodrop.compare.proving import BASE, effects, helping, lines, proved, togeth
 from nodrop.compare.records import Repeats, SideCell
 from nodrop.measure.controllers.blocks import LOOKS
 from nodrop.report import comparison
-from nodrop.results.other_records import Effect
+from nodrop.results.proved import Effect
 from nodrop.stats.comparison import Advice
 from tests.depth import depth
 

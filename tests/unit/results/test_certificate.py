@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from nodrop.results.other_records import (
-    Certificate,
-    Key,
-    file_name,
-    find_certificate,
-)
+from nodrop.results.calibration import Certificate, Key, file_name, find_certificate
 from tests.unit.calibrate.test_calibration import certificate
 from tools.schemas import schemas
 

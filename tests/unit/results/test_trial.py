@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from nodrop.ledger.transactions import Transactions
-from nodrop.results.records import FORMAT
+from nodrop.results.model import FORMAT
 from nodrop.results.transaction_books import TransactionBooks
 from nodrop.results.trial import RecordError, TrialRecord, trial_schema
 from tests.made.outcome_runs import trial

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nodrop.stats.changes import (
-    changes,
-    values_needed,
-)
+from nodrop.stats.changes import changes, values_needed
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,7 @@ import pytest
 
 from nodrop.errors import BadInput
 from nodrop.testbed.labs.port_settings import HOST, Piece, settle
-from nodrop.tune.applying import (
-    State,
-    apply,
-    parse,
-    plan,
-    restore,
-    snapshot,
-)
+from nodrop.tune.applying import State, apply, parse, plan, restore, snapshot
 from nodrop.tune.knobs import KNOBS
 from nodrop.untrusted.json_text import NotJson
 from tests.unit.tune.simulated_port import BUDGET, PORT, SimulatedPort

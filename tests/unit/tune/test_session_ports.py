@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodrop.tune.session_ports import (
-    session_ports,
-)
+from nodrop.tune.session_ports import session_ports
 
 SHOWN = json.dumps(
     [

@@ -13,9 +13,7 @@ from random import Random
 from typing import Any
 
 from nodrop.errors import BadInput, LabProblem, NodropError, NotReady
-from nodrop.ledger.outcome import (
-    OF_THE_LAB,
-)
+from nodrop.ledger.outcome import OF_THE_LAB
 from nodrop.measure.controllers.blocks import (
     Controller,
     Factors,

@@ -34,15 +34,7 @@ from nodrop_fleet.far_pair import there
 from nodrop_fleet.file import FleetSource, load_fleet
 from nodrop_fleet.kubernetes import in_pods
 from nodrop_fleet.members import Members, Pairs, in_parallel
-from nodrop_fleet.worker import (
-    CONFIG,
-    PAIR,
-    QUIET,
-    Job,
-    Workers,
-    imported,
-    started,
-)
+from nodrop_fleet.worker import CONFIG, PAIR, QUIET, Job, Workers, imported, started
 
 CONNECT_TIMEOUT_S = 20.0
 UNDOES = "nodrop_fleet.ending"

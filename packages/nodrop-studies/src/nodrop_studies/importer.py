@@ -20,7 +20,7 @@ from nodrop.errors import BadInput
 from nodrop.findings.observations import suspicion_json
 from nodrop.findings.rules import find
 from nodrop.ledger.hops import SOCKET_RING
-from nodrop.results.records import PacketBooks
+from nodrop.results.packet_books import PacketBooks
 from nodrop.results.trial import Offered, TrialRecord
 from nodrop.results.writer import RunWriter, must_be_new
 from nodrop_studies.dataset import Dataset, DatasetCell, discover

@@ -7,10 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from nodrop.ledger.hops import ring_of
-from nodrop.ledger.outcome import (
-    Problem,
-    Reason,
-)
+from nodrop.ledger.outcome import Problem, Reason
 from nodrop.measure.offering import (
     Offering,
     close_books,

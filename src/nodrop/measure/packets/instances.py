@@ -19,19 +19,12 @@ from typing import Any, TypeVar, cast
 
 from nodrop.errors import LabProblem, TrialFailed
 from nodrop.ledger.balance import balance
-from nodrop.ledger.hops import (
-    Account,
-    Class,
-    Hop,
-    Place,
-)
-from nodrop.ledger.outcome import (
-    Reason,
-)
+from nodrop.ledger.hops import Account, Class, Hop, Place
+from nodrop.ledger.outcome import Reason
 from nodrop.measure.packets import books
 from nodrop.measure.packets.readings import Branched, Reading, Readings, Received
 from nodrop.protocol import Counters
-from nodrop.results.records import Port
+from nodrop.results.packet_books import Port
 from nodrop.testbed.hosts.api import (
     Host,
     HostProcess,

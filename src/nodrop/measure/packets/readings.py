@@ -8,23 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from nodrop.config.units import count_of
-from nodrop.ledger.hops import (
-    BETWEEN,
-    RECEIVING_PORT,
-    SENDER,
-    SOFTNET,
-    Account,
-    Class,
-)
-from nodrop.ledger.nic_counters import (
-    beyond,
-    in_rx_dropped,
-    witnesses,
-)
-from nodrop.ledger.outcome import (
-    Problem,
-    Reason,
-)
+from nodrop.ledger.hops import BETWEEN, RECEIVING_PORT, SENDER, SOFTNET, Account, Class
+from nodrop.ledger.nic_counters import beyond, in_rx_dropped, witnesses
+from nodrop.ledger.outcome import Problem, Reason
 from nodrop.protocol import Counters, SoftnetRow, Xdp
 from nodrop.testbed.hosts.api import Json, rise
 from nodrop.testbed.labs.split import SplitCounters

@@ -12,22 +12,13 @@ from typing import Any
 
 from nodrop.errors import BadKey
 from nodrop.ledger import sender
-from nodrop.ledger.outcome import (
-    Problem,
-    Reason,
-)
+from nodrop.ledger.outcome import Problem, Reason
 from nodrop.ledger.sender import SenderLimits, Sending
 from nodrop.ledger.transactions import judge_transactions, together
 from nodrop.measure.api import Servants
 from nodrop.measure.busy import Others
 from nodrop.measure.cells import Table
-from nodrop.measure.offering import (
-    Throttling,
-    foreign_ratio,
-    offer,
-    read_timeline,
-    steal_ratio,
-)
+from nodrop.measure.offering import Throttling, foreign_ratio, offer, read_timeline, steal_ratio
 from nodrop.measure.packets import instances
 from nodrop.measure.packets.instances import Places
 from nodrop.measure.sampling import Sampler, rows_of_processes

@@ -15,7 +15,7 @@ from nodrop.ledger.over_time import SenderBurst
 from nodrop.ledger.sent_flows import SentFlows
 from nodrop.ledger.transactions import Transactions
 from nodrop.protocol import Achieved, SentProfile, TraceResult
-from nodrop.results.records import LoadWindow
+from nodrop.results.load_window import LoadWindow
 from nodrop.results.trial import ScheduleErrorUs
 from nodrop.results.trial import Unscheduled as Unscheduled
 from nodrop.testbed.hosts.api import HostProcess, Json, Link, UndoJournal

@@ -13,9 +13,7 @@ from nodrop.config.options import YesNo, check
 from nodrop.config.replay import ANY_CPU, Cpu
 from nodrop.config.subscribers import IMSI_DIGITS, Eea, Eia, Subscribers
 from nodrop.errors import LabProblem, LoadFailed, NodeRefused, TrialFailed
-from nodrop.ledger.outcome import (
-    Reason,
-)
+from nodrop.ledger.outcome import Reason
 from nodrop.ledger.transactions import Latency, Messages, Transactions
 from nodrop.protocol import AttachResult
 from nodrop.testbed.hosts.api import AttachJob, HostProcess, Json, Link, UndoJournal

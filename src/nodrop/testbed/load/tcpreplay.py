@@ -23,9 +23,7 @@ from nodrop.testbed.hosts.processes import ended
 from nodrop.testbed.hosts.rights import GENERATOR
 from nodrop.testbed.load.api import LoadGenerator, OfferedFlows, OfferedLoad, Offerer, Tick, lasting
 from nodrop.testbed.load.prepared import prepared
-from nodrop.testbed.load.trace import (
-    TraceLoad,
-)
+from nodrop.testbed.load.trace import TraceLoad
 from nodrop.untrusted.folder import read_end
 
 SECTION, INTERFACE = 0x0A0D0D0A, 1

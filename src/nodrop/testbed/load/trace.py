@@ -19,19 +19,13 @@ from threading import get_ident
 from time import monotonic
 
 from nodrop.config.options import check
-from nodrop.config.replay import (
-    FOUND_BY_LENGTH,
-    MADE_TRACE,
-    WINDOW_S,
-    GrowingRate,
-    ReplayOptions,
-)
+from nodrop.config.replay import FOUND_BY_LENGTH, MADE_TRACE, WINDOW_S, GrowingRate, ReplayOptions
 from nodrop.errors import BadInput, BadKey, LabProblem, NodeRefused
 from nodrop.ledger.balance import SHORTEST_FRAME_BYTES, Lengths
 from nodrop.ledger.imbalance import FlowShares
 from nodrop.ledger.sent_flows import Flow, SentFlows
 from nodrop.protocol import ReassemblyForecast, TracePlanned, TraceResult
-from nodrop.results.records import LoadWindow
+from nodrop.results.load_window import LoadWindow
 from nodrop.testbed.hosts.api import Json, TraceJob
 from nodrop.testbed.hosts.folders import cache_folder, put_in_place, traces_folder
 from nodrop.testbed.hosts.local import LocalHost

@@ -39,11 +39,7 @@ from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.images.image_tree import Bits, image_tar
 from nodrop.testbed.labs.netns import MACVTAP, add_macvtap, moved_port, named_namespace
 from nodrop.testbed.setups import contained
-from nodrop.testbed.setups.api import (
-    Limits,
-    PlaceReading,
-    ProcessSpec,
-)
+from nodrop.testbed.setups.api import Limits, PlaceReading, ProcessSpec
 from nodrop.testbed.setups.contained import (
     NODE_INSIDE,
     WORK_INSIDE,

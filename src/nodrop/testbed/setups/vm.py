@@ -26,18 +26,8 @@ from nodrop.testbed.images.guest_assets import make_assets
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.labs.netns import add_macvtap
 from nodrop.testbed.setups import qemu
-from nodrop.testbed.setups.api import (
-    Limits,
-    PlaceReading,
-    Setup,
-    cpu_problems,
-    memory_problems,
-)
-from nodrop.testbed.setups.guest_process import (
-    AHEAD_OF_A_GUEST,
-    GuestEnv,
-    guest_reading,
-)
+from nodrop.testbed.setups.api import Limits, PlaceReading, Setup, cpu_problems, memory_problems
+from nodrop.testbed.setups.guest_process import AHEAD_OF_A_GUEST, GuestEnv, guest_reading
 from nodrop.testbed.setups.qemu import Machine, NotBooted, RunningMachine
 from nodrop.untrusted.json_text import making_sense
 

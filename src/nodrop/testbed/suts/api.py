@@ -14,9 +14,7 @@ from nodrop.detections import By, FoundDetections
 from nodrop.errors import BadKey
 from nodrop.ledger.hops import Place
 from nodrop.ledger.imbalance import ThreadRole
-from nodrop.ledger.outcome import (
-    Problem,
-)
+from nodrop.ledger.outcome import Problem
 from nodrop.ledger.over_time import Served
 from nodrop.ledger.transactions import Latency, Messages
 from nodrop.testbed.hosts.api import Json

@@ -15,9 +15,7 @@ from nodrop.config.options import MemorySize, Options, YesNo, check
 from nodrop.errors import LabProblem, NodeDied, NodeRefused, TrialFailed
 from nodrop.ledger.hops import Knobs, Place, socket_ring
 from nodrop.ledger.imbalance import ThreadRole
-from nodrop.ledger.outcome import (
-    Reason,
-)
+from nodrop.ledger.outcome import Reason
 from nodrop.ledger.over_time import Served
 from nodrop.protocol import SinkResult, SinkSample
 from nodrop.testbed.hosts.api import Json, SinkJob

@@ -15,7 +15,7 @@ from nodrop.capacity.tried import loads, tried
 from nodrop.config.search import Search
 from nodrop.ledger.cause import Rule
 from nodrop.measure.controllers.blocks import TrialInput
-from nodrop.results.records import LossCause
+from nodrop.results.packet_books import LossCause
 from nodrop.results.trial import TrialRecord
 from tests.simulated_sut import METHODS, SimulatedSut, asked_for, controller, run, searched, texts
 from tests.simulated_worlds import World, searched_world

@@ -14,12 +14,7 @@ from nodrop.capacity.next_load import Ask
 from nodrop.config.search import Search
 from nodrop.errors import BadInput
 from nodrop.ledger.sender import SenderLimits, Sending
-from nodrop.ledger.transactions import (
-    Latency,
-    Transactions,
-    judge_transactions,
-    sustained,
-)
+from nodrop.ledger.transactions import Latency, Transactions, judge_transactions, sustained
 from nodrop.measure.controllers.blocks import AskedCell, TrialInput
 from nodrop.results.transaction_books import TransactionBooks
 from nodrop.results.trial import Offered, TrialRecord

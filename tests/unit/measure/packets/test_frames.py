@@ -7,20 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from nodrop.ledger.balance import (
-    Ledger,
-    Lengths,
-    balance,
-    bytes_in,
-    packets_in,
-)
+from nodrop.ledger.balance import Ledger, Lengths, balance, bytes_in, packets_in
 from nodrop.ledger.hops import CUT, Account, Class, Hop
 from nodrop.ledger.sender import Sending
 from nodrop.ledger.verdict import Verdict, judge
 from nodrop.measure.packets import books
 from nodrop.measure.packets.reassembly import Room
 from nodrop.results.ledger_file import ledger_from_json, ledger_to_json
-from nodrop.results.records import PacketBooks
+from nodrop.results.packet_books import PacketBooks
 from nodrop.testbed.load.api import AtTap, Fragments, OfferedLoad
 from nodrop.testbed.suts.api import SutCounters
 from tests.unit.measure.packets.one_trial import side

@@ -9,13 +9,7 @@ from nodrop.ledger.hops import Class
 from nodrop.measure.packets import books
 from nodrop.measure.packets.reassembly import STACK_COUNTERS
 from nodrop.testbed.load.api import Fragments
-from tests.unit.measure.packets.one_trial import (
-    REALMIX,
-    SENT,
-    closed,
-    moved,
-    observed,
-)
+from tests.unit.measure.packets.one_trial import REALMIX, SENT, closed, moved, observed
 
 
 def test_fanout_defragmentation_is_split_into_merged_and_held() -> None:

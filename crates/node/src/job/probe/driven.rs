@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::process::is_suricata;
 use super::sensor::Lack;
 
 const GROUPS: &str = "dev/vfio";
@@ -36,7 +37,7 @@ pub fn driven(root: &Path) -> Vec<Lack> {
 fn of(folder: &Path, pid: &str, address: &str) -> Lack {
     let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
     let name = name.trim_end();
-    let own = if name.starts_with("Suricata") {
+    let own = if is_suricata(name) {
         format!("its own counters: suricatasc -c 'iface-stat {address}'")
     } else {
         "its own counters".into()

@@ -28,6 +28,11 @@ pub struct Inside {
     lab: Option<String>,
 }
 
+/// Its main thread names itself, in `comm`: Suricata-Main.
+pub fn is_suricata(comm: &str) -> bool {
+    comm.starts_with("Suricata")
+}
+
 /// `None` if there is no such process, or it ends meanwhile. `root` is `/` in production and a fixture folder in tests.
 pub fn look(root: &Path, pid: u32) -> Result<Option<Inside>> {
     let folder = root.join(format!("proc/{pid}"));

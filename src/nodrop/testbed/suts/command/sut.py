@@ -16,17 +16,9 @@ from typing import Any
 
 from nodrop.config.options import check
 from nodrop.errors import LabProblem, TrialFailed
-from nodrop.ledger.hops import (
-    Knobs,
-    Owner,
-    Place,
-    socket_ring,
-)
+from nodrop.ledger.hops import Knobs, Owner, Place, socket_ring
 from nodrop.ledger.imbalance import ThreadRole
-from nodrop.ledger.outcome import (
-    Problem,
-    Reason,
-)
+from nodrop.ledger.outcome import Problem, Reason
 from nodrop.ledger.over_time import Served
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.control_groups import SocketLook, copies

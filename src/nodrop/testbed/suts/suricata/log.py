@@ -12,9 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nodrop.errors import LabProblem, TrialFailed
-from nodrop.ledger.outcome import (
-    Reason,
-)
+from nodrop.ledger.outcome import Reason
 from nodrop.testbed.hosts.api import AS_OURS, SpawnRequest, Surroundings
 from nodrop.testbed.hosts.local import LocalHost
 from nodrop.testbed.hosts.node import find_node_binary

@@ -13,10 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from nodrop.errors import TrialFailed
-from nodrop.ledger.outcome import (
-    Problem,
-    Reason,
-)
+from nodrop.ledger.outcome import Problem, Reason
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.setups.api import Process
 from nodrop.testbed.suts.api import SutCounters

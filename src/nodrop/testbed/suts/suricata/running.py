@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nodrop.errors import LabProblem, TrialFailed
-from nodrop.ledger.outcome import (
-    Reason,
-)
+from nodrop.ledger.outcome import Reason
 from nodrop.testbed.hosts.api import Json, LabPort
 from nodrop.testbed.hosts.processes import PacketSocket
 from nodrop.testbed.hosts.waiting import looks

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::files::{Files, Lack, TRACE, cpu_list};
 use super::spaces::{OURS, Socket, Spaces, space_of};
 use crate::job::probe::captures::{Control, Said, arguments, stopped};
-use crate::job::probe::process::fields;
+use crate::job::probe::process::{fields, is_suricata};
 
 /// Debian's, if the command line names none.
 const SURICATA_YAML: &str = "/etc/suricata/suricata.yaml";
@@ -90,7 +90,7 @@ pub fn all(files: &Files, spaces: &Spaces, sockets: &[Socket]) -> Vec<Program> {
         );
     }
     let each = spaces.names.iter().filter_map(|(pid, name)| {
-        let suricata = name.starts_with("Suricata");
+        let suricata = is_suricata(name);
         if !suricata && !holding.contains_key(pid) {
             return None;
         }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::files::{CAP_NET_ADMIN, ENTER, Files, TRACE};
 use crate::job::probe::namespace::{listed, within};
-use crate::job::probe::process::socket_inodes;
+use crate::job::probe::process::{is_suricata, socket_inodes};
 
 /// Number of the network namespace that we are in ourselves; others count up from it.
 pub const OURS: usize = 0;
@@ -281,7 +281,7 @@ impl Spaces {
         let mut uncounted = BTreeMap::new();
         for socket in sockets {
             let name = socket.program.clone().unwrap_or_default();
-            let Some(pid) = socket.pid.filter(|_| !name.starts_with("Suricata")) else {
+            let Some(pid) = socket.pid.filter(|_| !is_suricata(&name)) else {
                 continue;
             };
             if let Some((packets, drops)) = counted.get(&socket.inode) {

@@ -1,27 +1,22 @@
-"""Bodies and base of all records: strict models, formats of a line, a load's window, packets."""
+"""The body of a trial whose load is packets: what became of each of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Literal, Self, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from nodrop.config.units import count_of
 from nodrop.ledger.hops import CUT, Class
 from nodrop.ledger.level import QueueLevel
-from nodrop.ledger.quantities import Count, NotNegative, Packets, Seconds, Signed
+from nodrop.ledger.quantities import NotNegative, Packets, Signed
 from nodrop.ledger.verdict import Remark, Verdict
+from nodrop.results.model import Model
 
 if TYPE_CHECKING:
     from nodrop.ledger.balance import Ledger
 
-FORMAT: Final[Literal[2]] = 2
-"""Format of a line of trials.jsonl: an envelope with a body by kind."""
-RUN_FORMAT = 1
-"""Format of manifest.json."""
 
 FLAT: Mapping[str, tuple[str, str]] = {
     "intended_packets": ("offered", "intended"),
@@ -73,159 +68,6 @@ FLAT: Mapping[str, tuple[str, str]] = {
     },
 }
 """Names of tables for figures and columns → the part of a record, and the field there."""
-
-
-class UnknownFormat(Exception):
-    """The line is of no format that this nodrop reads; says so in words."""
-
-
-def current(line: dict[str, Any]) -> dict[str, Any]:
-    """The line, if it is of this format."""
-    found = line.get("format")
-    if found != FORMAT or not isinstance(found, int):
-        newer = isinstance(found, int) and found > FORMAT
-        words = f"{found} is of a newer nodrop; this one reads" if newer else "must be"
-        raise UnknownFormat(f"{words} {FORMAT}")
-    return line
-
-
-class Model(BaseModel):
-    # Unknown fields are ignored: one may read what a newer nodrop wrote.
-    model_config = ConfigDict(
-        frozen=True,
-        extra="ignore",
-        strict=True,
-        allow_inf_nan=False,
-        json_schema_serialization_defaults_required=True,
-        defer_build=True,  # most starts need few of the models
-    )
-
-    def model_post_init(self, _: Any) -> None:
-        # Which fields a line gave is never asked, and its set is half the memory of a record.
-        object.__setattr__(self, "__pydantic_fields_set__", _all_fields(type(self)))
-
-
-@cache
-def _all_fields(model: type[BaseModel]) -> set[str]:
-    """Shared by all its objects, which are frozen; a changed copy gets a set of its own."""
-    return set(model.model_fields)
-
-
-BEGUN_LEAST = 0.95
-"""Packets in flows that begin in the window. Of a window with 92 % Suricata took a third less CPU
-per packet than if it skips nothing (docs/methodology.md)."""
-
-
-class LoadWindow(Model):
-    span: str
-    """`12..17`: seconds after the first packet of the trace, exactly. As `load.window` it sends the
-    same packets."""
-    from_s: Seconds
-    to_s: Seconds
-    packets: Count
-    frame_bytes: Count
-    pps: NotNegative | None
-    """Rate at the trace's own speed, as all that follows; null if the trace takes no time."""
-    bps: NotNegative | None
-    """Bits of Ethernet frames."""
-    trace_packets: Count
-    """Packets of the whole trace."""
-    trace_bytes: Count
-    trace_s: Seconds
-    mean_pps: NotNegative | None
-    """Mean rate of the whole trace; the peaks are of the whole trace too."""
-    mean_bps: NotNegative | None
-    peak_pps: NotNegative
-    """The most packets within any second."""
-    peak_bps: NotNegative
-    begun_packet_ratio: NotNegative | None
-    """Share of the window's packets that lie in flows which begin in it, of those that belong to a
-    flow; null if none does."""
-    begun_byte_ratio: NotNegative | None
-
-    @property
-    def is_whole(self) -> bool:
-        return self.packets == self.trace_packets
-
-    @property
-    def length_s(self) -> float:
-        return self.to_s - self.from_s
-
-    @property
-    def name(self) -> str:
-        """`seconds 10.0 to 15.0 of the trace`."""
-        if self.is_whole:
-            ms = f"{1e3 * self.trace_s:.3g} ms"
-            return f"the whole trace ({ms if self.trace_s < 0.1 else f'{self.trace_s:,.1f} s'})"
-        digits = 1 if self.length_s >= 1 else 3
-        return f"seconds {self.from_s:,.{digits}f} to {self.to_s:,.{digits}f} of the trace"
-
-    @property
-    def rate_words(self) -> str:
-        """`3,000 packets/s, 12.1 Mbit/s`."""
-        if self.pps is None or self.bps is None:
-            packets = count_of(self.packets, "packet")
-            return f"{packets} at one moment, so it has no rate of its own and no NX"
-        return f"{self.pps:,.0f} packets/s, {_digits(self.bps / 1e6)} Mbit/s"
-
-    @property
-    def beside_trace(self) -> str:
-        """How it stands to the whole trace; empty if it is all of it."""
-        if self.is_whole:
-            return ""
-        said = f"{_share(self.packets, self.trace_packets)} of its packets, "
-        said += f"{_share(self.frame_bytes, self.trace_bytes)} of its bytes and "
-        said += f"{_share(self.length_s, self.trace_s)} of its {self.trace_s:,.1f} s"
-        if self.pps is None or self.mean_pps is None:
-            return said
-        return (
-            f"{said}; the whole trace has {self.mean_pps:,.0f} packets/s on average and "
-            f"{self.peak_pps:,.0f} in its busiest second"
-        )
-
-    @property
-    def sentence(self) -> str:
-        """`the load sends seconds 10.0 to 15.0 of the trace: 3,000 packets/s, …`."""
-        return "; ".join(filter(None, (self.sent_words, self.begun_words)))
-
-    @property
-    def sent_words(self) -> str:
-        said = f"the load sends {self.name}: {self.rate_words}"
-        return "; ".join(filter(None, (said, self.beside_trace)))
-
-    @property
-    def begun_words(self) -> str:
-        """Empty if nothing belongs to a flow."""
-        if self.begun_packet_ratio is None or self.begun_byte_ratio is None:
-            return ""
-        return (
-            f"{_share(self.begun_packet_ratio, 1)} of its packets and "
-            f"{_share(self.begun_byte_ratio, 1)} of its bytes are in flows that begin in it"
-        )
-
-    @property
-    def begun_warning(self) -> str:
-        """Empty if most of it begins in the window."""
-        ratio = self.begun_packet_ratio
-        if ratio is None or ratio >= BEGUN_LEAST:
-            return ""
-        longer = "" if self.is_whole else "; a longer window has more of its flows whole"
-        return (
-            f"{self.begun_words}: an IDS may skip what it did not see begin, and then looks faster "
-            f"than it is{longer}"
-        )
-
-
-def _share(part: float, whole: float) -> str:
-    return f"{_digits(100 * part / whole)} %" if whole else "all"
-
-
-def _digits(value: float) -> str:
-    """The value with three digits."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-# The body of a trial whose load is packets: what became of each of them.
 
 
 class MergedDetail(Model):
@@ -449,92 +291,3 @@ def counted_in(ledger: Ledger) -> Counted:
         "residual_bytes_slack": ledger.slack_bytes,
         "books_closed": ledger.closed,
     }
-
-
-Ratio = Annotated[float, Field(ge=0, le=1)]
-
-LEAST_UNITS = 20
-"""Fewest expected units for a ratio: of fewer, each would be 5 % or more."""
-MOST_NAMED = 20
-
-
-class DetectionClass(Model):
-    """Signatures of one class, as the SUT names it."""
-
-    name: str
-    expected: Count
-    missed: Count
-
-
-FlowOfMissed = Literal["lost packets", "whole", "not seen"]
-"""State of a missed unit's flow: the SUT's own record of it has fewer packets than in lossless
-trials, has all of them, or there is none."""
-
-
-class MissedUnit(Model):
-    """A unit that was expected and not seen."""
-
-    sid: str
-    """`gid:sid`"""
-    name: str
-    """Name of the signature."""
-    where: str
-    """The flow, or the address that the rule tracks."""
-    flow: FlowOfMissed | None = None
-    """Null if the trial has no flows (measure.outcome), and of an address."""
-
-
-class MissedByFlow(Model):
-    """Missed units by the state of their flows; units of addresses have none."""
-
-    lost_packets: Count
-    """Missed units whose flows have fewer packets than in lossless trials."""
-    whole: Count
-    """Missed units whose flows have all packets: the SUT missed them all the same."""
-    not_seen: Count
-    """The SUT has no record of their flows."""
-
-
-class Detections(Model):
-    """Units of detection: a signature in a flow, or for the address that it tracks if it limits its
-    alerts. One is seen or not, however many alerts it gave (docs/methodology.md)."""
-
-    detection_loss_ratio: Ratio | None = None
-    """Share of the expected units that was missed. Null if the trial is not measured, nothing says
-    what was to be expected, or that are fewer than 20; 0 = none was missed."""
-    no_ratio: str = ""
-    """Reason why the ratio is null, in words."""
-    baseline: Literal["offline", "live"] | None = None
-    """live: the expected units are those of lossless trials. offline: those that the SUT finds when
-    it reads the trace itself. Null: nothing is expected."""
-    baseline_words: str = ""
-    """How lossless trials and the SUT's own reading of the trace compare."""
-    expected: Count | None = None
-    expected_flows: Count | None = None
-    """Flows in which the expected alerts lie; alerts of rules that limit their number lie in none.
-    """
-    seen: Count
-    """All units of the trial, expected or not."""
-    missed: Count | None = None
-    missed_by_flow: MissedByFlow | None = None
-    """Null if the trial or its baseline has no flows: name "flows" in measure.outcome."""
-    surplus: Count | None = None
-    """Units that were seen, and are neither expected nor uncertain. They are never set off against
-    missed ones."""
-    uncertain: Count | None = None
-    """Units of the baseline seen in some of its trials and not in all. They are in no ratio."""
-    clocked: Count = 0
-    """Units, expected or seen, of rules that count in some seconds, or ask for bits that expire. In
-    a trial at another speed than the trace's they are left out of all other numbers."""
-    clocked_rules: list[str] = Field(default_factory=list)
-    """`gid:sid` of these rules, at most 20."""
-    classes: list[DetectionClass] = Field(default_factory=list)
-    """Classes with expected units; most missed first."""
-    missed_first: list[MissedUnit] = Field(default_factory=list)
-    """Missed units, at most 20; all of them stand in the trial's detections.json."""
-    alerts: Count
-    """Lines with an alert. They vary without any loss: no figure is made of them."""
-    events: dict[str, Count] = Field(default_factory=dict)
-    """Lines of the event log by type."""
-    unread: dict[str, Count] = Field(default_factory=dict)
-    """Lines that could not be used, by reason."""
