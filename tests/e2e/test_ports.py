@@ -149,6 +149,7 @@ def test_cluster_qm_gives_each_queue_to_a_thread(run: Run, queues: int, cpu: obj
     assert sum(n > 0 for n in captured) == queues, captured
 
 
+@pytest.mark.usefixtures("real_root")  # the kernel lets root alone set rps_cpus
 def test_the_ports_receive_half_runs_on_the_cpus_it_is_given(run: Run) -> None:
     """No other CPU runs it: only there is any CPU woken for frames of another."""
     sender, receiver = min(ALLOWED), max(ALLOWED)

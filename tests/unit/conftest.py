@@ -3,9 +3,12 @@ run beside them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
+
+from nodrop.testbed.hosts.rights import USERNS_VARIABLE
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -22,3 +25,9 @@ def no_other_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture
+def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.delenv(USERNS_VARIABLE, raising=False)  # tests of a normal user have it

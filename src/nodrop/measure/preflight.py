@@ -21,6 +21,7 @@ from nodrop.measure.cells import Cell, Table, port_traces, sender_problems, trac
 from nodrop.measure.plan import Plan
 from nodrop.testbed.hosts.api import Json
 from nodrop.testbed.hosts.node import file_sha256
+from nodrop.testbed.hosts.rights import is_root_of_the_host
 from nodrop.testbed.images.bootstrap import image_programs
 from nodrop.testbed.images.image_tree import Bits, first_difference
 from nodrop.testbed.images.recipe import default_release, recipes
@@ -347,10 +348,14 @@ def without_device(setup: Setup, sut: Sut, mtu: int | None) -> str:
 
 
 def _receiving_problems(asked: Receiving) -> Sequence[str]:
-    cpus = format_cpus(asked.rps_cpus)
+    if not (cpus := format_cpus(asked.rps_cpus)):
+        return ()
     # Not those that this process may use: the kernel's softirqs keep to no affinity.
     here = {*parse_cpus(Path("/sys/devices/system/cpu/online").read_text().strip())}
-    return missing_cpus("setup.rps_cpus", cpus, here, "this host has no") if cpus else ()
+    found = [*missing_cpus("setup.rps_cpus", cpus, here, "this host has no")]
+    if not is_root_of_the_host():
+        found.append("setup.rps_cpus: only root may set it: run nodrop as root, or leave it out")
+    return found
 
 
 def resettable(lab: Lab, how: str) -> Lab:

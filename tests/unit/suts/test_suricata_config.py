@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import yaml
 from nodrop.config.options import INPUTS
 from nodrop.errors import BadInput
 from nodrop.remote.inputs import Copies, NamedInputs
+from nodrop.testbed.hosts.rights import USERNS_VARIABLE
 from nodrop.testbed.suts.suricata import Suricata, log
 from nodrop.testbed.suts.suricata.config import (
     SuricataPlaces,
@@ -676,9 +678,25 @@ def test_what_no_capture_without_fanout_has_is_refused(capture: str, given: dict
         ("af-packet", {"setup": "vm", "mtu": None, "standing": True}, ""),
     ],
 )
+@pytest.mark.usefixtures("as_root")
 def test_where_a_capture_cannot_be_measured(capture: str, place: Any, words: str) -> None:
     found = Suricata({"capture": capture}, base=Path()).misplaced(**place)
     assert bool(found) == bool(words) and words in found and "\n" not in found
+
+
+@pytest.mark.usefixtures("as_root")
+@pytest.mark.parametrize("capture", ["af-xdp", "dpdk", "af-packet", "pcap"])
+def test_what_a_normal_user_cannot_measure(capture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a namespace, where `nodrop run` measures, and outside, where `nodrop plan` stays."""
+    sut = Suricata({"capture": capture}, base=Path())
+    assert sut.misplaced("bare", mtu=3000, standing=False) == ""
+    with monkeypatch.context() as inside:
+        inside.setenv(USERNS_VARIABLE, "ready")
+        found = sut.misplaced("bare", mtu=3000, standing=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert sut.misplaced("bare", mtu=3000, standing=False) == found
+    assert ("run nodrop as root" in found) == (capture in ("af-xdp", "dpdk"))
+    assert "\n" not in found
 
 
 @pytest.mark.parametrize("option", [{"ring_size": 64}, {"ring_size": 30000}, {"threads": 3}])

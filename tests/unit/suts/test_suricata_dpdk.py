@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ import pytest
 
 from nodrop.errors import BadInput
 from nodrop.measure.preflight import without_device
-from nodrop.testbed.hosts.rights import USERNS_VARIABLE
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups.bare import Bare
 from nodrop.testbed.setups.bare_vfio import BareVfio
@@ -186,9 +184,8 @@ def test_what_it_has_not_is_refused(given: dict[str, Any]) -> None:
         Suricata({"capture": "dpdk", **given}, base=Path())
 
 
-def test_where_it_runs_and_from_which_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.delenv(USERNS_VARIABLE, raising=False)  # tests of a normal user have it
+@pytest.mark.usefixtures("as_root")
+def test_where_it_runs_and_from_which_image() -> None:
     sut = Suricata({"capture": "dpdk", "ring_size": 64}, base=Path())
     assert sut.needs_bits() == "suricata-dpdk"
     captures = ("af-packet", "pcap", "af-xdp", "dpdk")
@@ -200,12 +197,6 @@ def test_where_it_runs_and_from_which_image(monkeypatch: pytest.MonkeyPatch) -> 
     for setup, mtu in (("docker", 1500), ("bare", None)):
         found = sut.misplaced(setup, mtu=mtu, standing=False)
         assert "netns" in found and "\n" not in found
-    monkeypatch.setenv(USERNS_VARIABLE, "ready")
-    found = sut.misplaced("bare", mtu=9000, standing=False)
-    assert "run nodrop as root" in found and "\n" not in found
-    monkeypatch.delenv(USERNS_VARIABLE)
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert sut.misplaced("bare", mtu=9000, standing=False) == found, "as nodrop plan sees it"
 
 
 @pytest.mark.parametrize(

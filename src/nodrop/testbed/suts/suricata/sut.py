@@ -123,6 +123,12 @@ XDP_NEEDS = ("NET_ADMIN", "BPF", "IPC_LOCK", "SYS_ADMIN")
 """Rights to attach an XDP program, to load it, to lock the memory of its frames, and (libxdp) to
 find its own maps by their numbers."""
 NEEDS = {"af-xdp": XDP_NEEDS, "dpdk": dpdk.NEEDS}
+FOR_ROOT = {
+    "af-xdp": "only root may load its XDP program, and lock the memory of its socket",
+    "dpdk": "only root may read the drops of the ring below its driver, and Suricata counts none "
+    "of them",
+}
+"""Capture → what it takes in the lab netns that no user namespace gives."""
 MOST_XDP_MTU = 3506
 """A page less headroom, Ethernet header and skb_shared_info (veth_xdp_set, Linux 6.18); less by the
 alignment of headers on some CPUs."""
@@ -186,11 +192,11 @@ class Suricata(Sut):
                 'CAP_NET_ADMIN: only of setup.kind = "bare" in the lab netns, whose ports are made '
                 f'anew; setup.kind = "{dpdk.SETUP}" gives it a NIC of its own'
             )
-        if capture == "dpdk" and setup == "bare" and not is_root_of_the_host():
+        in_lab = setup == "bare" and mtu is not None
+        if in_lab and capture in FOR_ROOT and not is_root_of_the_host():
             return (
-                'sut.capture = "dpdk": only root may read the drops of the ring below its driver, '
-                "and Suricata counts none of them: run nodrop as root, or set sut.capture = "
-                '"af-packet"'
+                f'sut.capture = "{capture}": {FOR_ROOT[capture]}: run nodrop as root, or set '
+                'sut.capture = "af-packet"'
             )
         if capture != "af-xdp":
             return ""
