@@ -20,9 +20,9 @@ from nodrop.testbed.hosts import ssh
 from nodrop.testbed.hosts.api import SpawnRequest
 from nodrop.testbed.hosts.control_groups import SocketLooks
 from nodrop.testbed.hosts.node import file_sha256, find_node_binary
-from nodrop.testbed.hosts.processes import ended, environment, labelled_processes
+from nodrop.testbed.hosts.processes import Lease, ended, environment, labelled_processes
 from nodrop.testbed.hosts.ssh import NODE_FOLDER, SshHost
-from nodrop.testbed.hosts.ssh_connection import SshConnection
+from nodrop.testbed.hosts.ssh_connection import SshConnection, too_few_sessions
 from nodrop.testbed.labs.cable import capture
 from tests.ssh.machines import Machines
 from tests.unit.hosts.test_security_page import rows
@@ -283,6 +283,16 @@ def test_a_host_that_takes_too_few_conversations_is_told_so(
         "sshd_config"
     )
     assert "\n" not in str(caught.value)
+
+
+def test_a_keeper_that_gets_no_conversation_is_told_so_too() -> None:
+    """sshd counts each until it has seen its end, so that one that is over can take the keeper's."""
+    said = "mux_client_request_session: session request failed: Session open refused by peer"
+    argv = ["sh", "-c", f"echo {said} >&2"]
+    with pytest.raises(
+        LabProblem, match="^gen1: no file can be kept there: its sshd takes too few"
+    ):
+        Lease(argv, env=os.environ, where="gen1", lost=too_few_sessions)
 
 
 @pytest.mark.parametrize(

@@ -378,9 +378,11 @@ class Lease:
         *,
         env: Mapping[str, str],
         where: str,
+        lost: Callable[[str], str] = lambda _: "",
     ) -> None:
-        """`argv`: what `keep_words` says, as it is run there."""
-        self._where = where
+        """`argv`: what `keep_words` says, as it is run there. `lost` says why a keeper ended with
+        these words; "" if they are all that is known."""
+        self._where, self._lost = where, lost
         self._over = threading.Event()
         self._keeper = start_child(argv, env)
         try:
@@ -441,7 +443,8 @@ class Lease:
                 return decode_object(line)
         self._keeper.kill()
         said = self._keeper.stderr.read(NOISE_LIMIT_BYTES).decode(errors="replace")
-        raise LabProblem(f"{self._where}: no file can be kept there: {one_line(said)}")
+        why = self._lost(said) or f": {one_line(said)}"
+        raise LabProblem(f"{self._where}: no file can be kept there{why}")
 
 
 def keep_words(node: str, folder: str, label: str, *, instead_of: str = "") -> list[str]:

@@ -25,7 +25,7 @@ from nodrop.testbed.hosts.node import (
 from nodrop.testbed.hosts.processes import TERM_S, Lease, Looking, Probed, keep_words
 from nodrop.testbed.hosts.relay import RelayedConnection
 from nodrop.testbed.hosts.rights import entering, of_job
-from nodrop.testbed.hosts.ssh_connection import NO_SESSION, TOO_FEW_SESSIONS, SshConnection
+from nodrop.testbed.hosts.ssh_connection import SshConnection, too_few_sessions
 
 NODE_FOLDER = "/var/lib/nodrop/node"
 """Folder of the host that is root's, with one folder for each content hash, so versions do not
@@ -255,8 +255,8 @@ class SshHost(Probed):
         return job
 
     def _lost(self, said: str) -> str:
-        if NO_SESSION in said:
-            return f": {TOO_FEW_SESSIONS}"
+        if why := too_few_sessions(said):
+            return why
         if self.lost():
             return ": the ssh connection is gone"
         if self._lease is not None and self._lease.gone():
@@ -284,7 +284,9 @@ class SshHost(Probed):
         before = posixpath.basename(self._kept)
         words = keep_words(self._node, KEPT_FOLDER, self.label, instead_of=before)
         argv = self._connection.shared([*BECOMING[self._become], "env", f"PATH={PATH}", *words])
-        self._lease = Lease(argv, env=self._connection.environment(), where=self.name)
+        self._lease = Lease(
+            argv, env=self._connection.environment(), where=self.name, lost=too_few_sessions
+        )
         self._kept = self._lease.folder
 
     def _root_of(self) -> str:

@@ -109,6 +109,11 @@ UNASKED = {"LC_ALL": "C", "SSH_ASKPASS_REQUIRE": "never"}
 jump host either, which knows no BatchMode. So none has a terminal, or a window for it."""
 
 
+def too_few_sessions(said: str) -> str:
+    """The cause, where ssh said that sshd takes no further session into its connection; else ""."""
+    return f": {TOO_FEW_SESSIONS}" if NO_SESSION in said else ""
+
+
 class NotReached(LabProblem):
     """The host may be reached in a while: it boots, or the network is down."""
 
@@ -232,8 +237,8 @@ class SshConnection:
         out, err = (said.decode(errors="replace") for said in (done.stdout, done.stderr))
         if done.returncode == 255 and self.gone():
             raise NotReached(f"{self.name}: the ssh connection is gone (during `{words}`)")
-        if done.returncode == 255 and NO_SESSION in err:
-            raise LabProblem(f"{self.name}: {TOO_FEW_SESSIONS}")
+        if done.returncode == 255 and (why := too_few_sessions(err)):
+            raise LabProblem(f"{self.name}{why}")
         if check and done.returncode != 0:
             said = (err or out).strip()[-STDERR_SHOWN_CHARACTERS:]
             raise LabProblem(f"{self.name}: `{words}` failed ({done.returncode}): {said}")
