@@ -1,14 +1,17 @@
 """Obstacles of the bare setup are known before anything is touched."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from nodrop.errors import BadInput, LabProblem
 from nodrop.testbed.hosts.control_groups import V1, V2
+from nodrop.testbed.hosts.rights import USERNS_VARIABLE
 from nodrop.testbed.setups import api, bare
 from nodrop.testbed.setups.api import Limits, Setup
 from nodrop.testbed.setups.bare import Bare
+from nodrop.testbed.setups.docker import Docker
 from nodrop.testbed.setups.oci import Oci
 from nodrop.testbed.setups.vm import Vm
 
@@ -28,6 +31,25 @@ def test_a_memory_limit_without_a_controller_is_refused_not_ignored(
     monkeypatch.setattr(bare, "memory_controller", none)
     (words,) = Bare().problems(None, Limits(memory_bytes=1 << 30))
     assert words == "limits.memory: no memory controller; drop the limit"
+
+
+def lacks_root(setup: Setup) -> bool:
+    return any("root" in words for words in setup.problems(None, NOTHING))
+
+
+@pytest.mark.usefixtures("as_root")
+@pytest.mark.parametrize("setup", [Oci(), Docker(), Vm()], ids=["oci", "docker", "vm"])
+def test_what_needs_root_says_so_inside_a_user_namespace_and_outside(
+    monkeypatch: pytest.MonkeyPatch, setup: Setup
+) -> None:
+    """`nodrop run` of a normal user begins anew in a namespace, `nodrop plan` does not. Seen: a
+    plan that nothing stood in the way of, and a run that was refused."""
+    assert not lacks_root(setup)
+    with monkeypatch.context() as inside:
+        inside.setenv(USERNS_VARIABLE, "ready")
+        assert lacks_root(setup)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert lacks_root(setup)
 
 
 @pytest.mark.parametrize("setup", [Bare(), Oci()], ids=["bare", "oci"])

@@ -19,7 +19,7 @@ from nodrop.installation import adding
 from nodrop.protocol import ProcessEntry
 from nodrop.testbed.hosts.node import Pipes
 from nodrop.testbed.hosts.processes import labelled_processes, listener_of
-from nodrop.testbed.hosts.rights import in_user_namespace
+from nodrop.testbed.hosts.rights import is_root_of_the_host
 from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.setups.contained import Ending
 
@@ -85,7 +85,7 @@ def docker_problems() -> Sequence[str]:
     """Why containers cannot be made here, in words a user can act on. Touches nothing."""
     if importlib.util.find_spec("docker") is None:
         return [f"the Python package docker is missing: {adding('docker')}"]
-    if in_user_namespace():
+    if not is_root_of_the_host():
         return ["a NIC is moved into a container by root only: run nodrop as root"]
     url = docker_url()
     if not url.startswith("unix://"):

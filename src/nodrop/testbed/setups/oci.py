@@ -29,7 +29,7 @@ from nodrop.testbed.hosts.api import (
 from nodrop.testbed.hosts.control_groups import oom_events_of, oom_kills
 from nodrop.testbed.hosts.local import LABEL_VARIABLE, LocalHost, run_command
 from nodrop.testbed.hosts.node import start_child
-from nodrop.testbed.hosts.rights import entering, give, in_user_namespace, sut_user
+from nodrop.testbed.hosts.rights import entering, give, is_root_of_the_host, sut_user
 from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.images.image_tree import Bits
 from nodrop.testbed.setups import contained
@@ -67,7 +67,7 @@ class Oci(OnThisKernel):
         found = [*contained.problems(self.name, bits, limits)]
         if shutil.which(RUNC) is None:
             found.append("program runc is missing; install the package runc")
-        if in_user_namespace():
+        if not is_root_of_the_host():
             found.append("setup oci needs root: run nodrop as root")
         return found
 
