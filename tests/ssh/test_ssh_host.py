@@ -286,12 +286,11 @@ def test_a_host_that_takes_too_few_conversations_is_told_so(
 
 
 def test_a_keeper_that_gets_no_conversation_is_told_so_too() -> None:
-    """sshd counts each until it has seen its end, so that one that is over can take the keeper's."""
+    """sshd counts one that is over until it has seen its end: the next may be refused for it."""
     said = "mux_client_request_session: session request failed: Session open refused by peer"
     argv = ["sh", "-c", f"echo {said} >&2"]
-    with pytest.raises(
-        LabProblem, match="^gen1: no file can be kept there: its sshd takes too few"
-    ):
+    words = r"^gen1: no file can be kept there: its sshd takes too few"
+    with pytest.raises(LabProblem, match=words):
         Lease(argv, env=os.environ, where="gen1", lost=too_few_sessions)
 
 
