@@ -110,9 +110,9 @@ def plan(
     over = session_ports()
     for number, step in enumerate(steps, 1):
         say(f"{number}. {_step_words(step, step.port in over)}")
-        say_indented(f"   about it: {step.knob.why} ({step.knob.source})")
+        say(f"   about it: {step.knob.why} ({step.knob.source})")
         if step.knob.wrong_when:
-            say_indented(f"   not: {step.knob.wrong_when}")
+            say(f"   not: {step.knob.wrong_when}")
     places = [word for port in ports or () for word in ("--port", port)]
     say(f"do: {shlex.join(['nodrop', 'tune', 'apply', *places, *knobs])}")
     for line in _persistent(steps) if persist else ():
