@@ -208,7 +208,7 @@ class _Case:
             if part < NAMED_SHARE:
                 continue
             if filler is Filler.ABSENCE:
-                every += [(part, cause) for cause in self._who_took_it(found)]
+                every += self._who_took_it(part, found)
             elif filler is Filler.BURST:
                 every.append((part, self._burst_of(filling, found)))
             elif filling.asleep_ratio >= SLEEPS_SHARE:
@@ -233,13 +233,17 @@ class _Case:
             causes.setdefault(cause.rule, replace(cause, evidence=evidence))
         return tuple(causes.values())
 
-    def _who_took_it(self, found: Shares) -> list[ThreadCause]:
+    def _who_took_it(self, part: float, found: Shares) -> list[tuple[float, ThreadCause]]:
+        """Who kept it off its CPU, with their parts of `part`: the first, and others that took half
+        as much or more."""
         causes = _taken(self.running, self.thread, found, self.knobs)
-        if causes:
-            return causes[:1]
-        # Seconds of which only milliseconds count: who took most of them is named all the same.
-        most = max(TAKEN, key=lambda went: found.of[went])
-        return [_taken_by(self.running, self.thread, found, self.knobs, most)]
+        if not causes:
+            # Seconds of which only milliseconds count: who took most of them is named all the same.
+            most = max(TAKEN, key=lambda went: found.of[went])
+            return [(part, _taken_by(self.running, self.thread, found, self.knobs, most))]
+        first = causes[0].share or 0.0
+        named = [cause for cause in causes if (cause.share or 0.0) >= first / 2]
+        return [(part * (cause.share or 0.0) / first, cause) for cause in named]
 
     def _costly(self, filling: Filling, moment: Moment, found: Shares) -> ThreadCause:
         words = (

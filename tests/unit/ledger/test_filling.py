@@ -154,6 +154,29 @@ def test_a_filling_names_the_cause(
     assert "time left" not in first.knob, "it ran 97 % of the time, by its own evidence"
 
 
+@pytest.mark.parametrize(
+    ("throttled", "rules"),
+    [
+        (0.0, ["other_programs"]),
+        (0.2, ["other_programs"]),
+        (0.42, ["other_programs", "throttled"]),
+        (0.56, ["throttled", "other_programs"]),
+        (0.8, ["throttled"]),
+    ],
+)
+def test_all_that_kept_it_off_its_cpu_for_about_as_long_are_named(
+    throttled: float, rules: list[str]
+) -> None:
+    came = queues.arrivals(EVEN, usual, 5)
+    found = filling(replace(queues.queue(came, 600, away=[(0.6, 0.7)]), thread="W#01"))
+    assert found is not None
+    world = World(threads={"W#01": [Made(ran=0.02, waited=0.96)]}, others={0: 0.9})
+    shifted = [(BEGIN_NS + begin, BEGIN_NS + end) for begin, end in found.spans]
+    running = world.running(throttled=[(0.0, 0.0), (3.0, 3 * throttled)])
+    running = replace(running, losses=(), filling=replace(found, spans=shifted))
+    assert [cause.rule for cause in causes_of(RING, running)] == rules
+
+
 FILLERS = {
     "costly": Filler.COST,
     "burst": Filler.BURST,
