@@ -210,7 +210,6 @@ def test_a_cut_while_files_come_costs_no_trial_however_often(
     assert begun >= 2 * LONGEST_BYTES, "it went on where it was cut, each time"
     assert here(directory, "0001-r01") == whole
     assert all(closes(record) for record in outcome.records)
-    assert [record.outcome for record in outcome.records] == ["measured"] * 2
     assert not list(directory.rglob("*.part"))
 
 
@@ -294,7 +293,7 @@ def test_a_kill_there_costs_no_trial_that_is_whole(
         outcome = run(*LONG, progress=then, resume=True)
         assert f"{killed}: what was kept of it is damaged; it is measured again" in then.said
         assert then.measured == 2
-        assert [record.outcome for record in outcome.records] == ["measured"] * 2
+        assert all(closes(record) for record in outcome.records)
 
         back()
         capsys.readouterr()
