@@ -39,7 +39,10 @@ from nodrop.untrusted.json_text import NotJson, decode_object, making_sense
 By = Literal["by_src", "by_dst", "by_both", "by_rule"]
 TIMEOUT_S = 600.0
 LONGEST_ANSWER = 512 << 20
-UNREAD = ("not_json", "without_type", "without_unit", "cut_lines", "long_lines", "left_out")
+UNREAD = (
+    *("not_json", "without_type", "without_unit", "cut_lines", "long_lines", "left_out"),
+    *("of_other_loads", "of_every_load"),
+)
 """Counts of lines that no unit was made of, and why."""
 _SID = re.compile(r"[;(\s]sid\s*:\s*(\d{1,18})\s*;")
 _GID = re.compile(r"[;(\s]gid\s*:\s*(\d{1,9})\s*;")
@@ -50,6 +53,11 @@ _COUNT = re.compile(r"\bcount\s+(\d{1,9})\b")
 _EXPIRING = re.compile(r"[;(\s](?:xbits|hostbits)\s*:\s*(?:isset|isnotset)\b|[;(\s]flow\.age\s*:")
 """Bits of addresses expire, after 30 s or 300 s if a rule does not say when."""
 _TRACK = re.compile(r"\btrack\s+(by_src|by_dst|by_both|by_rule|by_flow)\b")
+_REMEMBERING = re.compile(
+    r"[;(\s](?:(?:threshold|detection_filter)\s*:[^;]*\btrack\s+by_rule\b"
+    r"|dataset\s*:\s*(?:un)?set\b|lua(?:jit)?\s*:)"
+)
+"""One limit for all addresses, values that were seen before, a script that may keep anything."""
 _CONFIG = re.compile(
     r"(?:threshold|event_filter|rate_filter)\s+gen_id\s+(\d{1,9})\s*,\s*sig_id\s+(\d{1,18})\s*,(.*)"
 )
@@ -99,6 +107,25 @@ def clocks_of_config(text: str) -> Iterator[str]:
             yield f"{int(said[1]) or 1}:{said[2]}"
 
 
+def remembering_rules(text: str) -> Iterator[str]:
+    """`gid:sid` of each rule that remembers, whatever the addresses are, so that the packets of one
+    load change what it says of the next, all of whose addresses are others."""
+    for line in text.splitlines():
+        rule = line.strip()
+        if not rule.startswith("#") and _REMEMBERING.search(rule) and (sid := _SID.search(rule)):
+            gid = _GID.search(rule)
+            yield f"{gid[1] if gid else 1}:{sid[1]}"
+
+
+def remembering_config(text: str) -> Iterator[str]:
+    """`gid:sid` of each entry of a threshold.config with one limit for all addresses."""
+    for line in text.splitlines():
+        said = _CONFIG.match(line.strip())
+        by = _TRACK.search(said[3]) if said else None
+        if said and by and by[1] == "by_rule":
+            yield f"{said[1]}:{said[2]}"
+
+
 def _counts(kind: str, said: str) -> bool:
     of_type, count = _TYPE.search(said), _COUNT.search(said)
     several = count is not None and int(count[1]) > 1
@@ -121,6 +148,9 @@ class FoundDetections:
     """Detections of one trial, or of the SUT's own reading of the trace."""
 
     units: Annotated[frozenset[Unit], PlainSerializer(sorted)]
+    late: Annotated[frozenset[Unit], PlainSerializer(sorted)] = frozenset()
+    """Units that no packet raised, but the end of the flow; only of a SUT that stays up, whose
+    trials end before their flows."""
     classes: Mapping[str, str] = field(default_factory=dict)
     """`gid:sid` → the class of the signature."""
     names: Mapping[str, str] = field(default_factory=dict)
@@ -133,21 +163,51 @@ class FoundDetections:
     read_bytes: int = 0
     unread: Mapping[str, int] = field(default_factory=dict)
     """Lines that cannot be used, by why; those that are 0 left out."""
+    ends: tuple[int, ...] = ()
+    """The end of the last whole line of each log, where the next reading begins."""
 
     def without(self, rules: Set[str]) -> FoundDetections:
-        return replace(self, units=frozenset(u for u in self.units if u[0] not in rules))
+        units, late = (
+            frozenset(u for u in each if u[0] not in rules) for each in (self.units, self.late)
+        )
+        return replace(self, units=units, late=late)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentCopies:
+    """Replicas that one load of a standing SUT sent. Their alerts are known by their addresses, and
+    named as those of the first load of a start, which begins with the trace itself."""
+
+    trace: Path
+    first: int = 0
+    count: int = 1
+    tolerate_truncated: bool = False
+
+    @property
+    def argv(self) -> Sequence[str]:
+        cut = ["--tolerate-truncated"] if self.tolerate_truncated else []
+        copies = ["--first-copy", str(self.first), "--copies", str(self.count)]
+        return ["--sent", str(self.trace), *copies, *cut]
 
 
 def read_found(
-    files: Sequence[Path], limits: Mapping[str, By], *, with_flows: bool = False
+    files: Sequence[Path],
+    limits: Mapping[str, By],
+    *,
+    with_flows: bool = False,
+    sent: SentCopies | None = None,
+    begins: Sequence[int] = (),
 ) -> FoundDetections:
-    """The event logs of one SUT, or of its instances. LabProblem if one cannot be read."""
+    """The event logs of one SUT, or of its instances. `begins`: of logs that are still written,
+    where this reading of each begins. LabProblem if one cannot be read."""
     node = find_node_binary()
     with NamedTemporaryFile("w", prefix="nodrop-", suffix=".limits") as rules:
         rules.writelines(f"{rule} {by}\n" for rule, by in limits.items())
         rules.flush()
         argv = [str(node), "outcomes", *map(str, files), "--limited", rules.name]
         argv += ["--flows"] if with_flows else []
+        argv += [] if sent is None else sent.argv
+        argv += ["--from", ",".join(map(str, begins))] if begins else []
         done = subprocess.run(
             limited(node, READER, argv),
             stdin=subprocess.DEVNULL,
@@ -169,10 +229,13 @@ def read_found(
 
 def _found(said: Mapping[str, Any]) -> FoundDetections:
     signatures = said["signatures"]
+    units, late = (
+        frozenset((sid, unit) for sid, signature in signatures.items() for unit in signature[of])
+        for of in ("units", "late")
+    )
     return FoundDetections(
-        units=frozenset(
-            (sid, unit) for sid, signature in signatures.items() for unit in signature["units"]
-        ),
+        units=units,
+        late=late,
         classes={sid: signature["class"] for sid, signature in signatures.items()},
         names={sid: signature["name"] for sid, signature in signatures.items()},
         alerts=sum(signature["alerts"] for signature in signatures.values()),
@@ -181,6 +244,7 @@ def _found(said: Mapping[str, Any]) -> FoundDetections:
         lines=said["lines"],
         read_bytes=said["bytes"],
         unread={name: said[name] for name in UNREAD if said[name]},
+        ends=tuple(said["ends"]),
     )
 
 
@@ -232,15 +296,21 @@ class Baseline:
 
     @property
     def expected(self) -> frozenset[Unit]:
-        """Units seen in every reading."""
-        each = [one.units for one in self._each]
+        """Units seen in every reading, before their flows ended if the SUT stays up."""
+        each = [one.units - one.late for one in self._each]
         return frozenset.intersection(*each) if each else frozenset()
 
     @property
     def uncertain(self) -> frozenset[Unit]:
-        """Units seen in some readings, not in all."""
+        """Units seen in some readings, not in all, or only at the end of a flow."""
         each = [one.units for one in self._each]
-        return frozenset().union(*each) - self.expected
+        return frozenset().union(*each, self.late) - self.expected
+
+    @property
+    def late(self) -> frozenset[Unit]:
+        """Units seen only at the end of a flow, which a standing SUT may not see in a trial."""
+        each = [*self.live, *([] if self.offline is None else [self.offline])]
+        return frozenset().union(*(one.late for one in each)) - self.expected
 
     @property
     def flows(self) -> Mapping[str, int]:
@@ -253,26 +323,33 @@ class Baseline:
     @property
     def words(self) -> str:
         """How its trials and the SUT's own reading compare."""
+        late = ""
+        if self.late:
+            late = f"{count_of(len(self.late), 'unit')} left out that only the end of a flow raises"
+        return "; ".join(filter(None, (self._compared, late, self.why)))
+
+    @property
+    def _compared(self) -> str:
         if self.offline is None or not self.live:
-            said = {
+            return {
                 "offline": "expected: what the SUT finds when it reads the trace itself",
                 "live": f"expected: what {count_of(len(self.live), 'lossless trial')} found",
             }.get(self.kind or "", "")
-            return "; ".join(filter(None, (said, self.why)))
-        seen, found = frozenset().union(*(one.units for one in self.live)), self.offline.units
+        late = self.late
+        seen = frozenset().union(*(one.units for one in self.live)) - late
+        found = self.offline.units - late
         trials = count_of(len(self.live), "lossless trial")
-        if seen == found and not self.uncertain:
-            said = (
+        if seen == found and seen == self.expected:
+            return (
                 f"{trials} found the same {len(found):,} units as the SUT when it reads the trace "
                 "itself"
             )
-        else:
-            said = (
-                f"{trials}: {len(self.expected):,} units in each, {len(self.uncertain):,} in some; "
-                f"{len(seen - found):,} of them the SUT does not find when it reads the trace "
-                f"itself, where it finds {len(found - seen):,} others"
-            )
-        return "; ".join(filter(None, (said, self.why)))
+        return (
+            f"{trials}: {len(self.expected):,} units in each, "
+            f"{len(self.uncertain - late):,} in some; "
+            f"{len(seen - found):,} of them the SUT does not find when it reads the trace "
+            f"itself, where it finds {len(found - seen):,} others"
+        )
 
 
 @cache
@@ -282,10 +359,16 @@ def kept_baselines() -> TypeAdapter[Baseline]:
 
 
 def compared(
-    found: FoundDetections, baseline: Baseline, *, measured: bool, clocks: Set[str] = frozenset()
+    found: FoundDetections,
+    baseline: Baseline,
+    *,
+    measured: bool,
+    clocks: Set[str] = frozenset(),
+    no_ratio: str = "",
 ) -> Detections:
     """A trial with what was to be expected; `measured`: its books stand; `clocks`: rules left out,
-    as the trial had another speed than the trace."""
+    as the trial had another speed than the trace; `no_ratio`: why something else than the load may
+    have cost units."""
     clocked = {u for u in baseline.expected | baseline.uncertain | found.units if u[0] in clocks}
     found, baseline = found.without(clocks), baseline.without(clocks)
     of_trial = partial(
@@ -302,7 +385,7 @@ def compared(
         return of_trial(no_ratio=baseline.why or "no baseline")
     expected, uncertain = baseline.expected, baseline.uncertain
     missed = expected - found.units
-    no_ratio = _no_ratio(found, expected, measured=measured)
+    no_ratio = _no_ratio(found, expected, measured=measured) or no_ratio
     by_flow = flows_of_missed(found, baseline, missed)
     return of_trial(
         detection_loss_ratio=None if no_ratio else len(missed) / len(expected),

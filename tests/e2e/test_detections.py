@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nodrop.errors import BadInput
 from nodrop.testbed.hosts.node import find_node_binary
 from tests.e2e.conftest import Run, closes
 
@@ -99,3 +100,87 @@ def test_rules_with_a_clock_are_left_out_at_other_speeds_alone(tmp_path: Path, r
     assert (faster.detections.expected, faster.detections.clocked) == (165, 15)
     assert faster.detections.clocked_rules == [f"1:{9_000_000 + n}" for n in range(5)]
     assert (faster.detections.missed, faster.detections.surplus) == (0, 0)
+
+
+LIMITED = (
+    "alert udp any any -> any any "
+    "(threshold:type limit,track by_src,count 1,seconds 3600; sid:9100000;)"
+)
+"""One alert for each address within an hour: any source that came again would be missed."""
+
+
+def units_of(outcome: Any, kind: str) -> list[set[tuple[str, str]]]:
+    """Units of that kind of each trial, by detections.json."""
+    folders = [outcome.directory / "runs" / record.run for record in outcome.records]
+    files = [json.loads((folder / "detections.json").read_text()) for folder in folders]
+    return [{(sid, where) for sid, where in file[kind]} for file in files]
+
+
+def at_the_end_of_flows(log: Path) -> set[tuple[str, frozenset[str]]]:
+    """Signatures and both ends of the flows of alerts that no packet raised."""
+    raised: dict[tuple[str, frozenset[str]], set[str]] = {}
+    for event in map(json.loads, log.read_text().splitlines()):
+        ends = frozenset(f"{event[f'{end}_ip']}:{event[f'{end}_port']}" for end in ("src", "dest"))
+        unit = f"1:{event['alert']['signature_id']}", ends
+        raised.setdefault(unit, set()).add(event["pkt_src"])
+    return {unit for unit, sources in raised.items() if sources == {"stream (flow timeout)"}}
+
+
+def made(folder: Path, *more: str) -> str:
+    """A trace with 180 planted units, some of whose packets are withheld, and its experiment."""
+    rules = [RULES[n % 3].format(f"attack-{n:03d}-x", 9_000_000 + n) for n in range(60)]
+    planted = folder / "planted.rules"
+    planted.write_text("\n".join(rules) + "\n")
+    make = [find_node_binary(), "trace", "make", "demo", folder / "made.pcap", "--packets", "6000"]
+    subprocess.run([*make, "--attacks", planted], check=True, timeout=60)
+    planted.write_text("\n".join([*rules, *more]) + "\n")
+    return TEXT.partition("[matrix]")[0]
+
+
+def test_each_trial_of_a_standing_suricata_misses_what_a_fresh_one_misses(
+    tmp_path: Path, run: Run
+) -> None:
+    """Three starts of three trials, each with addresses of its own, and packets withheld: what lies
+    behind a gap is inspected when its flow ends, which no standing trial sees."""
+    text = made(tmp_path, LIMITED)
+    text += '[matrix]\n"load.withhold" = [{{ratio = 0.02, seed = 7}}]\n'
+    fresh = run("load.multiplier=2", text=text)
+    (expected,) = [one.detections.expected for one in fresh.records]
+    (missed,) = units_of(fresh, "missed")
+    log = fresh.directory / "runs" / fresh.records[0].run / "sut" / "outcome.json"
+    behind_gaps = at_the_end_of_flows(log)
+    standing = 'measure.sut="standing"', "measure.repetitions=9"
+    outcome = run("load.multiplier=2", *standing, text=text)
+    assert [one.world for one in outcome.records] == [1, 1, 1, 4, 4, 4, 7, 7, 7]
+    assert len(missed) > 3 and 0 < len(behind_gaps) < len(missed)
+    for record, trial in zip(outcome.records, units_of(outcome, "missed"), strict=True):
+        assert record.packets.lost_packets == 0 and closes(record)
+        assert record.detections is not None and record.detections.expected == expected > 360
+        assert missed < trial and record.detections.surplus == 0
+        more = {(sid, frozenset(where.split()[1:])) for sid, where in trial - missed}
+        assert more == behind_gaps and not record.detections.uncertain
+
+
+def test_a_standing_suricata_that_loses_packets_misses_units_of_each_trial(
+    tmp_path: Path, run: Run
+) -> None:
+    """A ring of 16 frames loses at top speed; what is missed is expected, and seen where no packet
+    is lost."""
+    text = made(tmp_path).replace("speed = 4", "")
+    settings = ["load.top_speed=true", 'measure.sut="standing"', "measure.repetitions=6"]
+    outcome = run(*settings, "sut.ring_size=16", "load.multiplier=4", text=text)
+    missing = units_of(outcome, "missed")
+    for record, missed in zip(outcome.records, missing, strict=True):
+        found = record.detections
+        assert found is not None and closes(record)
+        assert (found.expected, found.missed, found.surplus) == (720, len(missed), 0)
+        assert bool(missed) <= bool(record.packets.lost_packets)
+        assert found.seen == 720 - len(missed)
+    assert any(missing)
+
+
+def test_a_standing_suricata_whose_rules_remember_is_refused(tmp_path: Path, run: Run) -> None:
+    text = made(tmp_path, LIMITED.replace("by_src", "by_rule"))
+    with pytest.raises(BadInput, match="rule 1:9100000, the first of 1 with a limit for all"):
+        run('measure.sut="standing"', text=text)
+    assert not (tmp_path / "results").exists()

@@ -90,7 +90,7 @@ def test_goals_of_detections_make_a_fresh_sut_for_each_trial(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ('measure.sut="standing"', "a SUT that stays up limits its alerts"),
+        ('measure.sut="standing"', "a search by detections starts the SUT for each trial"),
         ("measure.outcome=[]", "measure.outcome says which"),
         ('search.goals_of="packets"', "this search counts packets"),
         ("search.goals=[0.01, 0.01]", "one is given twice"),

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read, Seek as _, Write as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,13 +15,19 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use memchr::memmem::Finder;
 use nodrop_sys::file::read_text;
+use nodrop_wire::capture::Reader;
+use nodrop_wire::replica_addresses::{Origin, Origins, Survey};
 use serde::{Deserialize, Serialize};
+
+use crate::capture::contents;
+use crate::progress::Progress;
 
 /// A longer line is counted and not read.
 const LONGEST_LINE: usize = 1 << 20;
 /// More units, flows and signatures are counted and not kept.
 const MOST_KEPT: usize = 1 << 20;
 const LONGEST_NAME: usize = 400;
+const AT_THE_END_OF_A_FLOW: &str = "stream (flow timeout)";
 const TYPE: &[u8] = br#""event_type":""#;
 
 /// Units and counts of an event log
@@ -36,6 +42,22 @@ pub struct OutcomesArgs {
     /// Also the packets of each flow
     #[arg(long)]
     flows: bool,
+    /// The capture that was sent: only what its replicas raised counts, under the addresses that the first load of a start has, and
+    /// what comes only at the end of a flow is told apart
+    #[arg(long, value_name = "TRACE")]
+    sent: Option<PathBuf>,
+    /// The first of the replicas that were sent; 0 is the trace itself
+    #[arg(long, default_value_t = 0, requires = "sent")]
+    first_copy: usize,
+    /// Replicas that were sent
+    #[arg(long, default_value_t = 1, requires = "sent")]
+    copies: usize,
+    /// Use what is whole of a capture that ends in the middle of a packet
+    #[arg(long, requires = "sent")]
+    tolerate_truncated: bool,
+    /// Logs that are still written: begin at this byte of each, and leave a last line that is not whole for the next time
+    #[arg(long, value_name = "BYTE[,BYTE]...", value_delimiter = ',')]
+    from: Option<Vec<u64>>,
 }
 
 /// What an event log holds.
@@ -55,6 +77,12 @@ struct Outcomes {
     long_lines: u64,
     /// Beyond what is kept.
     left_out: u64,
+    /// Alerts about addresses that the load does not have: those of an earlier one.
+    of_other_loads: u64,
+    /// Alerts about addresses that each load has: of multicast and broadcast alone.
+    of_every_load: u64,
+    /// The end of the last whole line of each file.
+    ends: Vec<u64>,
     /// By type.
     events: BTreeMap<String, u64>,
     /// By `gid:sid`.
@@ -72,6 +100,8 @@ struct Signature {
     alerts: u64,
     /// Flows such as `tcp 10.0.0.1:80 10.0.0.2:999`, or addresses such as `by_src 10.0.0.1`.
     units: BTreeSet<String>,
+    /// Those of `units` that no packet raised, but the end of the flow.
+    late: BTreeSet<String>,
 }
 
 #[derive(Deserialize)]
@@ -88,6 +118,9 @@ struct Event<'a> {
     dest_ip: Cow<'a, str>,
     #[serde(default)]
     dest_port: u16,
+    /// What raised it: a packet, or what Suricata makes up when a flow ends.
+    #[serde(borrow, default)]
+    pkt_src: Cow<'a, str>,
     #[serde(borrow)]
     alert: Option<Alert<'a>>,
     flow: Option<Flow>,
@@ -144,21 +177,41 @@ pub fn run(args: &OutcomesArgs) -> ExitCode {
 }
 
 fn read(args: &OutcomesArgs) -> anyhow::Result<Outcomes> {
-    let mut reader = Reader {
+    let mut reader = EventLogs {
         limited: match &args.limited {
             Some(path) => limited(&read_text(path).map_err(anyhow::Error::msg)?)?,
             None => Limited::new(),
         },
         with_flows: args.flows,
+        sent: args
+            .sent
+            .as_deref()
+            .map(|trace| sent(trace, args))
+            .transpose()?,
         types: Finder::new(TYPE),
         found: Outcomes::default(),
     };
-    for path in &args.files {
+    for (number, path) in args.files.iter().enumerate() {
+        let from = match &args.from {
+            None => None,
+            Some(from) => Some(*from.get(number).context("--from: one for each file")?),
+        };
         reader
-            .part(path)
+            .part(path, from)
             .with_context(|| path.display().to_string())?;
     }
     Ok(reader.found)
+}
+
+/// The way back from the addresses that were sent.
+fn sent(trace: &Path, args: &OutcomesArgs) -> anyhow::Result<Origins> {
+    let tolerate = args.tolerate_truncated;
+    let bytes = contents(trace, tolerate, &Progress::of_nobody())?;
+    let mut survey = Survey::default();
+    for record in Reader::new(&bytes, tolerate)? {
+        survey.add(record?.frame);
+    }
+    Ok(survey.origins(args.first_copy..args.first_copy + args.copies.max(1))?)
 }
 
 fn limited(text: &str) -> anyhow::Result<Limited> {
@@ -183,34 +236,41 @@ fn limited(text: &str) -> anyhow::Result<Limited> {
     Ok(found)
 }
 
-struct Reader {
+struct EventLogs {
     limited: Limited,
     with_flows: bool,
+    /// `None` if all that a log holds counts as it is.
+    sent: Option<Origins>,
     types: Finder<'static>,
     found: Outcomes,
 }
 
-impl Reader {
-    fn part(&mut self, path: &Path) -> io::Result<()> {
-        self.bytes(File::open(path)?)
+impl EventLogs {
+    /// `from`: its beginning if it is still written.
+    fn part(&mut self, path: &Path, from: Option<u64>) -> io::Result<()> {
+        let mut file = File::open(path)?;
+        file.seek(io::SeekFrom::Start(from.unwrap_or(0)))?;
+        self.bytes(file, from)
     }
 
-    fn bytes(&mut self, mut file: impl Read) -> io::Result<()> {
+    fn bytes(&mut self, mut file: impl Read, from: Option<u64>) -> io::Result<()> {
         self.found.parts += 1;
         let mut buffer = vec![0; 2 * LONGEST_LINE];
         // Bytes of a line that is not whole yet, and whether the rest of one that is too long is on its way.
         let (mut waiting, mut skipping) = (0, false);
+        let (mut read, mut whole) = (0, 0);
         loop {
             let got = file.read(&mut buffer[waiting..])?;
             if got == 0 {
                 break;
             }
-            self.found.bytes += got as u64;
-            let end = waiting + got;
+            let (end, begins_at) = (waiting + got, read - waiting as u64);
+            read += got as u64;
             let mut begin = 0;
             for newline in memchr::memchr_iter(b'\n', &buffer[..end]) {
                 let line = &buffer[begin..newline];
                 begin = newline + 1;
+                whole = begins_at + begin as u64;
                 if std::mem::take(&mut skipping) || line.len() > LONGEST_LINE {
                     self.found.long_lines += 1;
                 } else if !line.trim_ascii().is_empty() {
@@ -223,6 +283,12 @@ impl Reader {
                 (waiting, skipping) = (0, true);
             }
         }
+        self.found.ends.push(from.unwrap_or(0) + whole);
+        if from.is_some() {
+            self.found.bytes += whole;
+            return Ok(());
+        }
+        self.found.bytes += read;
         let rest = &buffer[..waiting];
         if skipping {
             self.found.long_lines += 1;
@@ -267,18 +333,25 @@ impl Reader {
     }
 
     fn alert(&mut self, event: &Event<'_>) {
-        let signature = event
-            .alert
-            .as_ref()
-            .and_then(|alert| Some((alert, (alert.gid, alert.signature_id?))));
-        let unit = signature
-            .as_ref()
-            .and_then(|(_, id)| unit(event, self.limited.get(id).copied()));
-        let (Some((alert, (gid, sid))), Some(unit)) = (signature, unit) else {
+        let known = (event.alert.as_ref())
+            .and_then(|alert| Some((alert, (alert.gid, alert.signature_id?), ends(event)?)));
+        let Some((alert, id, ends)) = known else {
             self.found.without_unit += 1;
             return;
         };
-        let (id, found) = (format!("{gid}:{sid}"), &mut self.found);
+        let limited = self.limited.get(&id).copied();
+        let ends = match self.sent.as_ref().map(|sent| led_back(sent, ends, limited)) {
+            None => ends,
+            Some(LedBack::To(ends)) => ends,
+            Some(LedBack::OtherLoad) => return self.found.of_other_loads += 1,
+            Some(LedBack::EveryLoad) => return self.found.of_every_load += 1,
+        };
+        let late = self.sent.is_some() && event.pkt_src == AT_THE_END_OF_A_FLOW;
+        let (id, unit) = (
+            format!("{}:{}", id.0, id.1),
+            unit(&event.proto, ends, limited),
+        );
+        let found = &mut self.found;
         if found.kept >= MOST_KEPT && !found.signatures.contains_key(&id) {
             found.left_out += 1;
             return;
@@ -293,18 +366,27 @@ impl Reader {
             }
         });
         signature.alerts += 1;
-        if found.kept >= MOST_KEPT && !signature.units.contains(&unit) {
-            found.left_out += 1;
-        } else if signature.units.insert(unit) {
+        if !signature.units.contains(&unit) {
+            if found.kept >= MOST_KEPT {
+                found.left_out += 1;
+                return;
+            }
             found.kept += 1;
+            if late {
+                signature.late.insert(unit.clone());
+            }
+            signature.units.insert(unit);
+        } else if !late {
+            signature.late.remove(&unit);
         }
     }
 
     fn flow(&mut self, event: &Event<'_>) {
-        let (Some(counts), Some(flow)) = (&event.flow, unit(event, None)) else {
+        let (Some(counts), Some(ends)) = (&event.flow, ends(event)) else {
             self.found.without_unit += 1;
             return;
         };
+        let flow = unit(&event.proto, ends, None);
         let packets = counts.pkts_toserver.saturating_add(counts.pkts_toclient);
         let found = &mut self.found;
         if let Some(known) = found.flows.get_mut(&flow) {
@@ -329,26 +411,72 @@ impl Outcomes {
     }
 }
 
+/// Source and destination.
+type Ends = [(IpAddr, u16); 2];
+
+fn ends(event: &Event<'_>) -> Option<Ends> {
+    Some([
+        (event.src_ip.parse().ok()?, event.src_port),
+        (event.dest_ip.parse().ok()?, event.dest_port),
+    ])
+}
+
+enum LedBack {
+    To(Ends),
+    OtherLoad,
+    EveryLoad,
+}
+
+/// The ends as the first load of a start has them. What a unit is named by must be of this load: a rule's limit by an address that
+/// every load has goes on from one load to the next.
+fn led_back(sent: &Origins, ends: Ends, limited: Option<By>) -> LedBack {
+    let [source, destination] = ends.map(|(address, _)| sent.of(address));
+    let number = |origin| match origin {
+        Origin::Replica { number, .. } => Some(number),
+        Origin::Same | Origin::Other => None,
+    };
+    let numbers = [number(source), number(destination)];
+    let apart = matches!(numbers, [Some(a), Some(b)] if a != b);
+    if apart || [source, destination].contains(&Origin::Other) {
+        return LedBack::OtherLoad;
+    }
+    let named = match limited {
+        Some(By::Source) => numbers[0],
+        Some(By::Destination) => numbers[1],
+        Some(By::Rule) => None,
+        Some(By::Both) | None => numbers[0].or(numbers[1]),
+    };
+    if named.is_none() {
+        return LedBack::EveryLoad;
+    }
+    let of_first_load = |origin, end: (IpAddr, u16)| match origin {
+        Origin::Replica { address, .. } => (address, end.1),
+        Origin::Same | Origin::Other => end,
+    };
+    LedBack::To([
+        of_first_load(source, ends[0]),
+        of_first_load(destination, ends[1]),
+    ])
+}
+
 /// The flow, whichever side spoke, or the address that the rule counts by.
-fn unit(event: &Event<'_>, limited: Option<By>) -> Option<String> {
-    let source: IpAddr = event.src_ip.parse().ok()?;
-    let destination: IpAddr = event.dest_ip.parse().ok()?;
-    Some(match limited {
+fn unit(proto: &str, mut ends: Ends, limited: Option<By>) -> String {
+    let [(source, _), (destination, _)] = ends;
+    match limited {
         Some(By::Source) => format!("by_src {source}"),
         Some(By::Destination) => format!("by_dst {destination}"),
         Some(By::Both) => format!("by_both {source} {destination}"),
         Some(By::Rule) => "by_rule".into(),
         None => {
-            let mut ends = [(source, event.src_port), (destination, event.dest_port)];
             ends.sort_unstable();
-            let mut flow = event.proto.to_ascii_lowercase();
+            let mut flow = proto.to_ascii_lowercase();
             for (address, port) in ends {
                 // What has no ports has port 0: ICMP.
                 let _ = write!(flow, " {}", std::net::SocketAddr::new(address, port));
             }
             flow
         }
-    })
+    }
 }
 
 #[cfg(test)]
@@ -357,14 +485,19 @@ mod tests {
     use super::*;
 
     fn read_text_of(text: &[u8], rules: &str, with_flows: bool) -> Outcomes {
-        let mut reader = Reader {
+        let mut logs = logs(rules, with_flows, None);
+        logs.bytes(text, None).unwrap();
+        logs.found
+    }
+
+    fn logs(rules: &str, with_flows: bool, sent: Option<Origins>) -> EventLogs {
+        EventLogs {
             limited: limited(rules).unwrap(),
             with_flows,
+            sent,
             types: Finder::new(TYPE),
             found: Outcomes::default(),
-        };
-        reader.bytes(text).unwrap();
-        reader.found
+        }
     }
 
     fn alert(sid: u64, source: &str, destination: &str) -> String {
@@ -465,5 +598,89 @@ mod tests {
         let found = read_text_of(text.as_bytes(), "", true);
         assert_eq!(found.flows["udp 1.1.1.1:5 1.1.1.2:6"], 8);
         assert_eq!(found.events["flow"], 2);
+    }
+
+    /// The way back of a trace in which 10.0.0.1 speaks to 8.8.8.8 and to a group.
+    fn sent_copies(copies: std::ops::Range<usize>) -> Origins {
+        let mut survey = Survey::default();
+        for destination in [[8, 8, 8, 8], [224, 0, 0, 251]] {
+            let mut frame = vec![2; 12];
+            frame.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1]);
+            frame.extend(destination);
+            frame.extend([0; 8]);
+            survey.add(&frame);
+        }
+        survey.origins(copies).unwrap()
+    }
+
+    /// Replica 1 has 10.0.0.0 and 1.0.0.0, replica 2 has 10.0.0.2 and 1.0.0.1.
+    #[test]
+    fn alerts_of_a_later_load_lead_back_to_the_first_one() {
+        let text = [
+            alert(7, "10.0.0.1 80", "8.8.8.8 999"),
+            alert(7, "10.0.0.0 80", "224.0.0.251 5353"),
+            alert(7, "10.0.0.2 80", "1.0.0.1 999"),
+            alert(7, "10.0.0.0 80", "1.0.0.1 999"),
+            alert(7, "0.0.0.0 68", "255.255.255.255 67"),
+        ]
+        .concat();
+        let itself = "tcp 8.8.8.8:999 10.0.0.1:80";
+        let group = "tcp 10.0.0.1:80 224.0.0.251:5353";
+        for (copies, rules, units, of_other_loads, of_every_load) in [
+            (0..1, "", vec![itself], 3, 1),
+            (1..2, "", vec![group], 3, 1),
+            (2..3, "", vec![itself], 3, 1),
+            (1..3, "", vec!["tcp 1.0.0.0:999 10.0.0.0:80", group], 2, 1),
+            (1..2, "1:7 by_src\n", vec!["by_src 10.0.0.1"], 3, 1),
+            (1..2, "1:7 by_dst\n", vec![], 3, 2),
+            (1..2, "1:7 by_rule\n", vec![], 3, 2),
+        ] {
+            let mut logs = logs(rules, false, Some(sent_copies(copies)));
+            logs.bytes(text.as_bytes(), None).unwrap();
+            let found = logs.found;
+            let seen = found.signatures.get("1:7").map(|one| &one.units);
+            assert!(seen.into_iter().flatten().eq(&units), "{found:?}");
+            let counted = (found.of_other_loads, found.of_every_load);
+            assert_eq!(counted, (of_other_loads, of_every_load));
+        }
+    }
+
+    #[test]
+    fn what_only_the_end_of_a_flow_raises_is_late() {
+        let early = alert(7, "10.0.0.1 80", "8.8.8.8 999");
+        let at_the_end = |text: &str| {
+            let said = format!(r#","pkt_src":"{AT_THE_END_OF_A_FLOW}","alert""#);
+            text.replace(r#","alert""#, &said)
+        };
+        let other = at_the_end(&alert(7, "10.0.0.1 81", "8.8.8.8 999"));
+        let text = [at_the_end(&early), early.clone(), at_the_end(&early), other].concat();
+        let late = |sent| {
+            let mut logs = logs("", false, sent);
+            logs.bytes(text.as_bytes(), None).unwrap();
+            let seven = logs.found.signatures.remove("1:7").unwrap();
+            assert_eq!((seven.alerts, seven.units.len()), (4, 2));
+            seven.late
+        };
+        let of_one = BTreeSet::from(["tcp 8.8.8.8:999 10.0.0.1:81".to_owned()]);
+        assert_eq!(late(Some(sent_copies(0..1))), of_one);
+        assert!(late(None).is_empty());
+    }
+
+    #[test]
+    fn a_log_that_is_still_written_is_read_on_from_its_last_whole_line() {
+        let [first, second] = [80, 81].map(|n| alert(7, &format!("10.0.0.1 {n}"), "8.8.8.8 999"));
+        let (half, rest) = second.split_at(second.len() - 1);
+        let mut read_once = logs("", false, None);
+        let text = format!("{first}{half}");
+        read_once.bytes(text.as_bytes(), Some(5_000)).unwrap();
+        assert_eq!((read_once.found.lines, read_once.found.cut_lines), (1, 0));
+        assert_eq!(read_once.found.bytes, first.len() as u64);
+        assert_eq!(read_once.found.ends, [5_000 + first.len() as u64]);
+        let mut again = logs("", false, None);
+        let text = format!("{half}{rest}");
+        again.bytes(text.as_bytes(), Some(0)).unwrap();
+        let units = &again.found.signatures["1:7"].units;
+        assert!(units.iter().eq(["tcp 8.8.8.8:999 10.0.0.1:81"]));
+        assert_eq!(again.found.ends, [second.len() as u64]);
     }
 }

@@ -72,6 +72,10 @@ fn class_of_v4(address: Ipv4Addr) -> Option<usize> {
     }
 }
 
+fn class_of_v4_number(number: u128) -> Option<usize> {
+    class_of_v4(u32::try_from(number).ok()?.into())
+}
+
 fn class_of_v6(address: Ipv6Addr) -> Option<usize> {
     let high = address.segments()[0];
     // ::/16 holds the unspecified, loopback and IPv4-mapped addresses.
@@ -122,6 +126,18 @@ impl Family {
         }
     }
 
+    /// By class the addresses that are mapped, by their numbers.
+    fn originals(&self, class_of: impl Fn(u128) -> Option<usize>) -> [Vec<u128>; CLASSES] {
+        let mut found: [Vec<u128>; CLASSES] = Default::default();
+        let mapped = (self.seen.iter()).filter(|address| self.numbers.contains_key(address));
+        for address in mapped {
+            if let Some(class) = class_of(*address) {
+                found[class].push(*address);
+            }
+        }
+        found
+    }
+
     /// The stretches of a pool without an address of the trace: first address and length.
     fn gaps(&self, pool: &[Span]) -> impl Iterator<Item = (u128, u128)> {
         pool.iter().flat_map(|(first, last)| {
@@ -170,10 +186,7 @@ impl Addresses {
     pub(crate) fn numbered(mut self) -> Self {
         self.v4.number_all(|address, known| {
             let is_subnet_broadcast = known & (TO_ALL | SOURCE) == TO_ALL;
-            let bits = u32::try_from(address)
-                .ok()
-                .filter(|_| !is_subnet_broadcast)?;
-            class_of_v4(bits.into())
+            class_of_v4_number(address).filter(|_| !is_subnet_broadcast)
         });
         self.v6.number_all(|address, _| class_of_v6(address.into()));
         self
@@ -182,12 +195,8 @@ impl Addresses {
     /// Class and number of an address, `None` if it stays what it is.
     pub(crate) fn place(&self, address: IpAddr) -> Option<(usize, u32)> {
         let class = class_of(address)?;
-        let family = if address.is_ipv4() {
-            &self.v4
-        } else {
-            &self.v6
-        };
-        Some((class, *family.numbers.get(&number(address))?))
+        let known = &self.family(address).numbers;
+        Some((class, *known.get(&number(address))?))
     }
 
     /// Frees what only [`Addresses::place`] needs.
@@ -226,6 +235,27 @@ impl Addresses {
         bases
     }
 
+    /// The way back from the addresses of these replicas, of which 0 is the trace itself. There are so many (`most`).
+    pub(crate) fn origins(self, replicas: &Range<usize>) -> Origins {
+        let runs = |begin: usize, end: usize| self.runs(begin.max(1) - 1..end.max(1) - 1);
+        Origins {
+            given: runs(replicas.start, replicas.end),
+            expected: runs(1, replicas.len()),
+            first: replicas.start,
+            originals_v4: self.v4.originals(class_of_v4_number),
+            originals_v6: self.v6.originals(|number| class_of_v6(number.into())),
+            addresses: self,
+        }
+    }
+
+    fn family(&self, address: IpAddr) -> &Family {
+        if address.is_ipv4() {
+            &self.v4
+        } else {
+            &self.v6
+        }
+    }
+
     fn family_mut(&mut self, address: IpAddr) -> &mut Family {
         if address.is_ipv4() {
             &mut self.v4
@@ -240,6 +270,76 @@ impl Addresses {
 pub(crate) struct Bases {
     pub(crate) v4: [u32; CLASSES],
     pub(crate) v6: [u128; CLASSES],
+}
+
+/// Where an address of a replica comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Every replica has it: multicast, broadcast, unspecified.
+    Same,
+    /// One of the replicas has it, the trace itself counted as number 0.
+    Replica {
+        /// Its number, counted from the first of them.
+        number: usize,
+        /// What it stands for in the replica that has this number from the trace itself on.
+        address: IpAddr,
+    },
+    /// None of the replicas has it.
+    Other,
+}
+
+/// The way back from the addresses of replicas k to k + n to those of replicas 0 to n.
+#[derive(Debug)]
+pub struct Origins {
+    addresses: Addresses,
+    first: usize,
+    /// Of each replica but the trace itself, in ascending order in each class.
+    given: Vec<Bases>,
+    /// Of replicas 1 to n.
+    expected: Vec<Bases>,
+    originals_v4: [Vec<u128>; CLASSES],
+    originals_v6: [Vec<u128>; CLASSES],
+}
+
+impl Origins {
+    /// Where an address comes from.
+    #[must_use]
+    pub fn of(&self, address: IpAddr) -> Origin {
+        let Some(class) = class_of(address) else {
+            return Origin::Same;
+        };
+        let (wanted, family) = (number(address), self.addresses.family(address));
+        if family.seen.binary_search(&wanted).is_ok() {
+            return match self.addresses.place(address) {
+                None => Origin::Same,
+                Some(_) if self.first == 0 => Origin::Replica { number: 0, address },
+                Some(_) => Origin::Other,
+            };
+        }
+        let base = |bases: &Bases| match address {
+            IpAddr::V4(_) => u128::from(bases.v4[class]),
+            IpAddr::V6(_) => bases.v6[class],
+        };
+        let after = self.given.partition_point(|bases| base(bases) <= wanted);
+        let index = |at: usize| usize::try_from(wanted - base(&self.given[at])).ok();
+        let of_run = after.checked_sub(1).and_then(|at| Some((at, index(at)?)));
+        let Some((at, index)) = of_run.filter(|(_, index)| *index < family.mapped[class]) else {
+            return Origin::Other;
+        };
+        let number = at + usize::from(self.first == 0);
+        let original = match number.checked_sub(1) {
+            Some(run) => base(&self.expected[run]) + index as u128,
+            None if address.is_ipv4() => self.originals_v4[class][index],
+            None => self.originals_v6[class][index],
+        };
+        let address = match address {
+            IpAddr::V4(_) => {
+                u32::try_from(original).map_or(address, |bits| Ipv4Addr::from(bits).into())
+            }
+            IpAddr::V6(_) => Ipv6Addr::from(original).into(),
+        };
+        Origin::Replica { number, address }
+    }
 }
 
 /// Empty if no address of the class is mapped.
@@ -358,6 +458,39 @@ mod tests {
                     let (class, index) = addresses.place(*address).unwrap();
                     prop_assert!(given.insert(bases.v4[class] + index));
                 }
+            }
+        }
+
+        /// From the replicas that a later load sends, of both versions and of all classes, to those that the first one sent.
+        #[test]
+        fn an_address_leads_back_to_that_of_the_first_load(
+            low in proptest::collection::btree_set(0u32..400, 1..40), first in 0usize..9, count in 1usize..6, before in 0usize..9,
+        ) {
+            let v4 = |from: u32| low.iter().map(move |low| IpAddr::from(Ipv4Addr::from(from + low)));
+            let v6 = low.iter().map(|low| IpAddr::from(Ipv6Addr::from((0x2001_u128 << 112) + u128::from(*low))));
+            let trace: Vec<IpAddr> = v4(0x0a00_0000).chain(v4(0x0808_0000)).chain(v6).collect();
+            let addresses = collected(&trace);
+            let of_replica = |replica: usize, address: IpAddr| -> IpAddr {
+                let Some(run) = replica.checked_sub(1) else { return address };
+                let (class, index) = addresses.place(address).unwrap();
+                let bases = addresses.runs(run..run + 1)[0];
+                match address {
+                    IpAddr::V4(_) => Ipv4Addr::from(bases.v4[class] + index).into(),
+                    IpAddr::V6(_) => Ipv6Addr::from(bases.v6[class] + u128::from(index)).into(),
+                }
+            };
+            let origins = collected(&trace).origins(&(first..first + count));
+            for address in &trace {
+                for number in 0..count {
+                    let expected = Origin::Replica { number, address: of_replica(number, *address) };
+                    prop_assert_eq!(origins.of(of_replica(first + number, *address)), expected);
+                }
+                for other in [before.min(first).checked_sub(1), Some(first + count)].into_iter().flatten() {
+                    prop_assert_eq!(origins.of(of_replica(other, *address)), Origin::Other);
+                }
+            }
+            for same in ["224.0.0.251", "255.255.255.255", "0.0.0.0", "ff02::1", "::"] {
+                prop_assert_eq!(origins.of(same.parse().unwrap()), Origin::Same);
             }
         }
     }

@@ -16,6 +16,7 @@ use std::ops::Range;
 use foldhash::fast::FixedState;
 
 use crate::addresses::{Addresses, Bases};
+pub use crate::addresses::{Origin, Origins};
 use crate::checksum::Change;
 use crate::walk::{Part, walk};
 
@@ -32,6 +33,24 @@ pub enum RewriteError {
         /// Replicas asked for.
         replicas: usize,
     },
+}
+
+impl Addresses {
+    /// With the trace itself.
+    fn most_replicas(&self) -> usize {
+        usize::try_from(self.most().0).map_or(usize::MAX, |runs| runs.saturating_add(1))
+    }
+
+    fn must_hold(&self, replicas: usize) -> Result<(), RewriteError> {
+        if replicas <= self.most_replicas() {
+            return Ok(());
+        }
+        let addresses = self.most().1;
+        Err(RewriteError::TooManyAddresses {
+            addresses,
+            replicas,
+        })
+    }
 }
 
 /// One thing to do to a frame; the order is from the innermost header outwards.
@@ -92,6 +111,16 @@ impl Survey {
         });
     }
 
+    /// The way back from the addresses of these replicas; replica 0 is the trace itself.
+    ///
+    /// # Errors
+    /// If the address space does not hold so many.
+    pub fn origins(self, replicas: Range<usize>) -> Result<Origins, RewriteError> {
+        let addresses = self.addresses.numbered();
+        addresses.must_hold(replicas.end)?;
+        Ok(addresses.origins(&replicas))
+    }
+
     /// A rewriter for this trace; no replica has its addresses yet.
     #[must_use]
     pub fn rewriter(self) -> Rewriter {
@@ -126,7 +155,7 @@ impl Rewriter {
     /// Replicas that there are addresses for, the trace itself included.
     #[must_use]
     pub fn most(&self) -> usize {
-        usize::try_from(self.addresses.most().0).map_or(usize::MAX, |runs| runs.saturating_add(1))
+        self.addresses.most_replicas()
     }
 
     /// Gives these replicas their addresses, and those from before no more; replica 0 is the trace itself.
@@ -134,12 +163,7 @@ impl Rewriter {
     /// # Errors
     /// If the address space does not hold so many.
     pub fn give(&mut self, replicas: Range<usize>) -> Result<(), RewriteError> {
-        if replicas.end > self.most() {
-            return Err(RewriteError::TooManyAddresses {
-                addresses: self.addresses.most().1,
-                replicas: replicas.end,
-            });
-        }
+        self.addresses.must_hold(replicas.end)?;
         self.first = replicas.start.max(1);
         let end = replicas.end.max(self.first);
         self.bases = self.addresses.runs(self.first - 1..end - 1);

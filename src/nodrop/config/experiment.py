@@ -259,11 +259,18 @@ def _build(
         raise BadKey("measure.outcome", 'the first must be "alerts": all rests on them')
     search = _search(file)
     detections = search is not None and search.by_detections
-    if asked and file.measure.sut == "standing":
+    standing = file.measure.sut == "standing"
+    if standing and asked[1:]:
         raise BadKey(
             "measure.outcome",
-            "a SUT that stays up limits its alerts from one trial to the next: "
-            'leave it out, or set measure.sut = "fresh"',
+            f'a SUT that stays up may log "{asked[1]}" after the trial, when a flow ends: '
+            'ask for ["alerts"] alone, or set measure.sut = "fresh"',
+        )
+    if standing and detections:
+        raise BadKey(
+            "search.goals_of",
+            'a search by detections starts the SUT for each trial: set measure.sut = "fresh"',
+            given='"detections"',
         )
     if asked and search is not None and not detections:
         raise BadKey(

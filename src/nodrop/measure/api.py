@@ -187,6 +187,8 @@ class Measured:
     """Detections of the SUT; None if nobody asked."""
     clocks: frozenset[str] = frozenset()
     """Rules whose detections depend on the trace's own speed, if the load has another one."""
+    no_ratio: str = ""
+    """Why something else than its load may have cost detections, in words."""
     baseline: Baseline | None = None
     """Detections that the SUT was to make; None if nobody asked."""
     verdict: Verdict | None = None

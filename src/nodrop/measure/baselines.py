@@ -18,14 +18,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nodrop import plugins
+from nodrop.config.experiment import Measure
 from nodrop.config.lab_file import LabSource, load_lab
 from nodrop.config.units import count_of
 from nodrop.detections import Baseline, FoundDetections, keep, kept_baselines
 from nodrop.errors import LabProblem, TrialFailed, interrupts
 from nodrop.ledger.hops import Class
-from nodrop.measure.api import Measurer, Trial
+from nodrop.measure.api import Trial
 from nodrop.measure.cells import Cell, Table
 from nodrop.measure.preflight import Parts
+from nodrop.measure.worlds import Worlds
 from nodrop.protocol import Host as HostFacts
 from nodrop.protocol import ProbeResult
 from nodrop.results.calibration import Certificate, Key, file_name, find_certificate
@@ -44,6 +46,9 @@ from nodrop.untrusted.folder import Folder, read_file
 VERSION = 1
 """Version of the kept baselines: it grows when the same input gives other units."""
 LIVE_TRIALS = 2
+STANDING_TRIALS = 3
+"""Two of one start, whose second brings other addresses as every later one does, and one of another
+start."""
 LOW_PPS = 5_000.0
 LIVE_S = 20.0
 """A longer trace is sent faster, within `LOW_PPS`."""
@@ -57,16 +62,17 @@ class Baselines:
     def __init__(
         self,
         parts: Parts,
-        outcome: Sequence[str],
-        measurer: Measurer,
+        measure: Measure,
+        worlds: Worlds,
         note: Callable[[str], None],
         *,
         replicas: bool = False,
     ) -> None:
         """`replicas`: a search varies their number, so that live trials of each would take longer
         than the search."""
-        self._parts, self._outcome, self._measurer, self._note = parts, outcome, measurer, note
-        self._replicas = replicas
+        self._parts, self._outcome, self._worlds, self._note = parts, measure.outcome, worlds, note
+        self._stands, self._replicas = measure.sut == "standing", replicas
+        self._wanted = STANDING_TRIALS if self._stands else LIVE_TRIALS
         self._known: dict[str, Baseline] = {}
         self._noted: set[str] = set()
 
@@ -87,7 +93,7 @@ class Baselines:
             if (words := found.words or found.why) not in self._noted:
                 self._noted.add(words)  # each load of a search by replicas has a baseline
                 self._note(f"baseline: {words}")
-            if len(found.live) == LIVE_TRIALS and found.offline is not None:
+            if len(found.live) == self._wanted and found.offline is not None:
                 keep(path, kept_baselines().dump_python(found, mode="json"))
         return self._known[key]
 
@@ -100,6 +106,7 @@ class Baselines:
             "sut": sut.detection_key(self._parts.bits(cell)),
             "trace": facts.sha256,
             "sent": sent,
+            **({"standing": True} if self._stands else {}),
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
@@ -112,7 +119,7 @@ class Baselines:
         offline, why = None, []
         try:
             with self._as_sent(load) as trace:
-                offline = sut.offline(self._parts.bits(cell), trace)
+                offline = sut.offline(self._parts.bits(cell), trace, standing=self._stands)
         except LabProblem as problem:
             why.append(str(problem))
         if offline is not None and self._replicas and load.get("multiplier", 1) != 1:
@@ -132,11 +139,11 @@ class Baselines:
     def found_by(
         self, cell: Cell, sut: Detecting, load: Table, offline: FoundDetections | None
     ) -> Baseline:
-        """Two trials that lost nothing, beside the SUT's own reading; `why` says what became of the
-        others if there are fewer."""
+        """Trials that lost nothing, beside the SUT's own reading; `why` says what became of the
+        others if there are fewer than wanted."""
         live, spoilt = self._live(cell, sut, load)
         few = count_of(len(live), "lossless trial") if live else "no lossless trial"
-        why = f"{few}: {'; '.join(dict.fromkeys(spoilt))}" if len(live) < LIVE_TRIALS else ""
+        why = f"{few}: {'; '.join(dict.fromkeys(spoilt))}" if len(live) < self._wanted else ""
         return Baseline(offline=offline, live=live, why=why)
 
     @contextmanager
@@ -167,29 +174,35 @@ class Baselines:
             return [], [f"it would take {packets / pps:,.0f} s at {pps:,.0f} packets/s"]
         found: list[FoundDetections] = []
         spoilt: list[str] = []
-        while len(found) < LIVE_TRIALS and len(found) + len(spoilt) <= LIVE_TRIALS:
-            speed = facts.duration_s * pps / packets if facts.duration_s else 1.0
+        with TemporaryDirectory(prefix="nodrop-") as above:
             try:
-                one = self._trial(cell, sut, _at_speed(load, speed))
+                while len(found) < self._wanted and len(found) + len(spoilt) <= self._wanted:
+                    folder = TrialFolder.within(Path(above), f"baseline-{len(found) + len(spoilt)}")
+                    speed = facts.duration_s * pps / packets if facts.duration_s else 1.0
+                    new = not (self._stands and len(found) == 1)
+                    one = self._trial(cell, sut, _at_speed(load, speed), folder, new=new)
+                    if isinstance(one, str):
+                        spoilt.append(f"at {pps:,.0f} packets/s: {one}")
+                        pps /= 2
+                    else:
+                        found.append(one)
             except (LabProblem, TrialFailed, OSError) as problem:
                 spoilt.append(str(problem))
-                break
-            if isinstance(one, str):
-                spoilt.append(f"at {pps:,.0f} packets/s: {one}")
-                pps /= 2
-            else:
-                found.append(one)
+            finally:
+                self._worlds.leave()  # its files are in the folder
         return found, spoilt
 
-    def _trial(self, cell: Cell, sut: Detecting, load: Table) -> FoundDetections | str:
+    def _trial(
+        self, cell: Cell, sut: Detecting, load: Table, folder: TrialFolder, *, new: bool
+    ) -> FoundDetections | str:
         """Detections of a trial; the verdict of one that lost packets, failed or is void."""
         low = replace(cell, load=load, sut={**cell.sut, **sut.roomy}, profile=False)
-        with TemporaryDirectory(prefix="nodrop-") as above:
-            folder = TrialFolder.within(Path(above), "baseline")
-            trial = Trial(index=0, folder=folder, watch=lambda _: None, tell=lambda _: None)
-            with self._measurer.stand(low, trial) as standing:
-                seen = standing.measure(load, trial)
+        trial = Trial(index=0, folder=folder, watch=lambda _: None, tell=lambda _: None)
+        with self._worlds.standing(low, trial, load=load, new=new) as standing:
+            seen = standing.measure(load, trial)
         ledger, verdict = seen.packets.ledger, seen.verdict
+        if seen.no_ratio:
+            return seen.no_ratio
         clean = ledger is not None and ledger.closed and ledger.total(Class.LOST) == 0
         if clean and verdict and verdict.outcome == "measured" and seen.found is not None:
             return seen.found

@@ -7,22 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Self
 
 from nodrop.config.experiment import Measure
 from nodrop.errors import BadInput, LabProblem, LoadFailed, NodropError, SystemRefused, TrialFailed
 from nodrop.ledger.outcome import Problem, Reason
 from nodrop.ledger.verdict import judge
-from nodrop.measure.api import AnswersSeen, Measured, Measurer, Standing, Trial
+from nodrop.measure.api import AnswersSeen, Measured, Trial
 from nodrop.measure.baselines import Baselines
 from nodrop.measure.busy import Tell
-from nodrop.measure.cells import Cell, Table
 from nodrop.measure.controllers.blocks import TrialInput
 from nodrop.measure.measurer import LabMeasurer
 from nodrop.measure.plan import Plan
 from nodrop.measure.preflight import Parts
 from nodrop.measure.standing import out_of_memory
 from nodrop.measure.trial_record import details, trial_record, write_details
+from nodrop.measure.worlds import Worlds
 from nodrop.protocol import AfPacketProof
 from nodrop.protocol import Host as HostFacts
 from nodrop.results.layout import TrialFolder
@@ -30,73 +29,6 @@ from nodrop.results.trial import Live, TrialRecord
 from nodrop.testbed.hosts.api import Host, Json, UndoJournal
 from nodrop.testbed.hosts.processes import this_host
 from nodrop.testbed.load.api import LoadGenerator
-
-
-class Worlds:
-    """At most one world stands. It is left if the next trial wants a new one, when it is worn, and
-    when a trial fails."""
-
-    def __init__(self, measurer: Measurer, note: Callable[[str], None]) -> None:
-        self._measurer, self._note, self._stack = measurer, note, ExitStack()
-        self._said: set[str] = set()
-        self._cell: Cell | None = None
-        self._standing: Standing | None = None
-
-    @contextmanager
-    def standing(self, cell: Cell, trial: Trial, *, load: Table, new: bool) -> Iterator[Standing]:
-        self._leave_for(cell, new=new)
-        try:
-            if self._standing is not None and (spent := self._standing.spent(load, trial)):
-                self._note(f"trial {trial.index} begins with a new start of the SUT: {spent}")
-                self._leave_quietly()
-            if self._standing is None:
-                standing = self._stack.enter_context(self._measurer.stand(cell, trial))
-                self._standing, self._cell = standing, cell
-            yield self._standing
-        except Exception as failed:
-            self._standing = None
-            # The standing place hears of it: it may know why (a port that went away).
-            self._stack.__exit__(type(failed), failed, failed.__traceback__)
-            raise
-        if worn := self._standing.worn:
-            if not new:
-                self._say_worn(worn)
-            self._leave()
-
-    def _leave_for(self, cell: Cell, *, new: bool) -> None:
-        """Leaves the standing SUT, if that is due. Its trials are in the books already: an error
-        here is a part of none."""
-        if self._standing is None:
-            return
-        worn = self._standing.worn
-        if worn:
-            self._say_worn(worn)
-        if new or worn or self._cell != cell:
-            self._leave_quietly()
-
-    def _say_worn(self, worn: str) -> None:
-        if worn not in self._said:
-            self._said.add(worn)
-            self._note(f"the SUT does not stand for another trial: {worn}")
-
-    def _leave_quietly(self) -> None:
-        try:
-            self._leave()
-        except (TrialFailed, LabProblem, OSError) as failed:
-            self._note(f"after the last trial of a standing SUT: {failed}")
-
-    def _leave(self) -> None:
-        self._standing = None
-        self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
-        if kind is None:
-            self._leave_quietly()
-        else:
-            self._stack.__exit__(kind, *error)
 
 
 def unwatched_phase(_phase: str) -> None:
@@ -211,7 +143,7 @@ def at_work(
         measurer = LabMeasurer(parts, measure, journal)
         worlds = stack.enter_context(Worlds(measurer, note))
         replicas = plan.searched_by == "multiplier"
-        baselines = Baselines(parts, measure.outcome, measurer, note, replicas=replicas)
+        baselines = Baselines(parts, measure, worlds, note, replicas=replicas)
         yield Pair(plan, parts, journal, worlds, baselines)
 
 

@@ -244,7 +244,7 @@ class Parts:
             found.ask(partial(self._split_problems, cell))
             found.ask(partial(self._misplaced, cell))
             if self._outcome:
-                found.ask(partial(must_be_detectable, sut(), cell.load))
+                found.ask(partial(must_be_detectable, sut(), cell.load, standing=self._stands))
             if bits is not None or sut().needs_bits() is None:
                 found.ask(partial(_of_sut, sut, bits))
             found.ask(partial(_of_load, load))

@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from nodrop.config.experiment import Measure
-from nodrop.detections import read_found
+from nodrop.detections import FoundDetections, SentCopies, read_found
 from nodrop.errors import NodeRefused, NodropError
 from nodrop.ledger.imbalance import ThreadRole
 from nodrop.ledger.outcome import Problem, Reason
@@ -30,10 +30,12 @@ from nodrop.measure.sampling import Sampler, usage_inside
 from nodrop.results.layout import PROFILE
 from nodrop.testbed.hosts.api import AnyJob, HostProcess, Json, Link, UndoJournal
 from nodrop.testbed.hosts.node import file_sha256
+from nodrop.testbed.hosts.waiting import looks
 from nodrop.testbed.images.image_tree import Bits, first_difference
 from nodrop.testbed.load.api import LoadGenerator, Offerer
 from nodrop.testbed.setups.api import Env, Proof, SamplesInside
 from nodrop.testbed.suts.api import Detecting, SutCounters
+from nodrop.untrusted.json_text import counted
 
 
 def prove(
@@ -172,6 +174,8 @@ class Profiling:
 
 
 STOP_TIMEOUT_S = 30.0
+LOG_TIMEOUT_S = 10.0
+LOG_POLL_S = 0.2
 TSC_TIMEOUT_S = 30.0
 
 
@@ -199,6 +203,10 @@ class StandingWorld(ABC):
         self._offers = 0
         self._proof: tuple[Json | None, Sequence[Problem]] = None, ()
         self._worn = ""
+        self._logs_end: Sequence[int] = ()
+        """Where the next reading of each event log begins."""
+        self._unwritten = 0
+        """Alerts that were counted and not read; below zero: read and not yet counted."""
         self._aimed: Table | None = None
         """Load that the next offer sends; None after an offer."""
 
@@ -367,14 +375,46 @@ class StandingWorld(ABC):
         outcome = self._settings.outcome
         if outcome and isinstance(sut := self._parts.sut(self._cell), Detecting):
             self.trial.step("read detections")
-            logs = [one.process.fetch(sut.event_log) for one in self.each]
             seen, clocks = self.trial.seen, sut.clocks()
-            timed = seen.baseline.timed(clocks) if seen.baseline and own_speed(load) else None
+            in_time = own_speed(load) and not self._stays
+            timed = seen.baseline.timed(clocks) if seen.baseline and in_time else None
             if timed is None:
                 seen.clocks = clocks
             else:
                 seen.baseline = timed
-            seen.found = read_found(logs, sut.limits(), with_flows="flows" in outcome)
+            seen.found = self._log_going_on(sut, load) if self._stays else self._log(sut)
+
+    def _log(self, sut: Detecting, **more: Any) -> FoundDetections:
+        logs = [one.process.fetch(sut.event_log) for one in self.each]
+        with_flows = "flows" in self._settings.outcome
+        return read_found(logs, sut.limits(), with_flows=with_flows, **more)
+
+    def _log_going_on(self, sut: Detecting, load: Table) -> FoundDetections:
+        """The log since the last reading, once it has every alert that the SUT counts."""
+        seen, begins = self.trial.seen, self._logs_end or [0] * len(self.each)
+        counters = seen.packets.counters
+        alerts = 0 if counters is None else counters.results.get(sut.alert_counter, 0)
+        for _ in looks(LOG_TIMEOUT_S, every_s=LOG_POLL_S):
+            found = self._log(sut, sent=self._sent(load), begins=begins)
+            unwritten = self._unwritten + alerts - found.events.get("alert", 0)
+            if unwritten <= 0:
+                break
+        else:
+            seen.no_ratio = f"its log lacks {unwritten:,} of the alerts that it counted"
+        if self._offers > 1 and (full := self._full_memory()):
+            seen.no_ratio = f"{full}, which earlier trials of its start had a part in"
+        self._logs_end, self._unwritten = found.ends, unwritten
+        return found
+
+    def _sent(self, load: Table) -> SentCopies:
+        offered, trace = self.trial.seen.offered, self._load.trace_facts()
+        assert offered is not None and trace is not None, "must_be_detectable wants a trace"
+        return SentCopies(
+            trace=trace.path,
+            first=counted(offered.facts, "first_copy"),
+            count=counted(offered.facts, "copies"),
+            tolerate_truncated=bool(load.get("tolerate_truncated")),
+        )
 
     def _samplers(self, stack: ExitStack) -> tuple[Sampler, Mapping[str, SamplesInside]]:
         places, first = self.places, self.each[0].process

@@ -156,7 +156,13 @@ def _packet_books(packets: PacketsSeen, verdict: Verdict) -> PacketBooks:
 def _detections(seen: Measured, verdict: Verdict) -> Detections | None:
     if seen.found is None or seen.baseline is None:
         return None
-    return compared(seen.found, seen.baseline, measured=verdict.valid, clocks=seen.clocks)
+    return compared(
+        seen.found,
+        seen.baseline,
+        measured=verdict.valid,
+        clocks=seen.clocks,
+        no_ratio=seen.no_ratio,
+    )
 
 
 def _disturbed(used: ResourcesSeen, usage: Usage) -> Disturbed:

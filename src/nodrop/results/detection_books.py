@@ -80,10 +80,12 @@ class Detections(Model):
     """Units that were seen, and are neither expected nor uncertain. They are never set off against
     missed ones."""
     uncertain: Count | None = None
-    """Units of the baseline seen in some of its trials and not in all. They are in no ratio."""
+    """Units of the baseline seen in some of its trials and not in all, or only at the end of a flow
+    if the SUT stays up. They are in no ratio."""
     clocked: Count = 0
     """Units, expected or seen, of rules that count in some seconds, or ask for bits that expire. In
-    a trial at another speed than the trace's they are left out of all other numbers."""
+    a trial at another speed than the trace's, or of a SUT that stays up, they are left out of all
+    other numbers."""
     clocked_rules: list[str] = Field(default_factory=list)
     """`gid:sid` of these rules, at most 20."""
     classes: list[DetectionClass] = Field(default_factory=list)

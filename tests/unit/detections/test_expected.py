@@ -14,6 +14,8 @@ from nodrop.measure.standing import own_speed
 from nodrop.plugins import build_sut
 from nodrop.testbed.suts.api import must_be_detectable
 
+RULE = "alert tcp any any -> any any ({}sid:{};)\n"
+
 
 def units(numbers: Iterable[int], sid: str = "1:7") -> set[Unit]:
     return {(sid, f"tcp 10.0.0.1:{n} 10.0.0.2:80") for n in numbers}
@@ -125,6 +127,7 @@ def test_a_kept_baseline_has_its_units_in_order() -> None:
     assert kept_baselines().validate_json(written) == given
     assert json.loads(written)["offline"] == {
         "units": [["1:7", f"tcp 10.0.0.1:{n} 10.0.0.2:80"] for n in (1, 2, 3)],
+        "late": [],
         "classes": {"1:7": "class 1:7"},
         "names": {},
         "alerts": 3,
@@ -133,7 +136,35 @@ def test_a_kept_baseline_has_its_units_in_order() -> None:
         "lines": 0,
         "read_bytes": 0,
         "unread": {},
+        "ends": [],
     }
+
+
+def test_a_trial_that_something_else_may_have_cost_units_has_no_ratio() -> None:
+    baseline = Baseline(offline=None, live=[found(units(range(30)))] * 2)
+    said = compared(found(units(range(20))), baseline, measured=True, no_ratio="full")
+    assert (said.missed, said.detection_loss_ratio) == (10, None)
+    assert said.no_ratio == "full"
+    assert compared(found(()), baseline, measured=False, no_ratio="full").no_ratio != "full"
+
+
+def test_what_only_the_end_of_a_flow_raises_is_never_missed_and_no_surplus() -> None:
+    """Seen: 7 of 161 units of realmix, which a standing Suricata raises after its trial."""
+    every, late = units(range(30)), frozenset(units(range(25, 30)))
+    at_the_end = found(every, late=late)
+    trials = [found(units(range(25))), found(units(range(26)), late=units([25]))]
+    baseline = Baseline(offline=at_the_end, live=trials)
+    assert baseline.words == (
+        "2 lossless trials found the same 25 units as the SUT when it reads the trace itself; "
+        "5 units left out that only the end of a flow raises"
+    )
+    for seen in (units(range(25)), every):
+        said = compared(found(seen), baseline, measured=True)
+        assert (said.expected, said.missed, said.surplus, said.uncertain) == (25, 0, 0, 5)
+    assert compared(found(late), baseline, measured=True).missed == 25
+    alone = Baseline(offline=at_the_end)
+    assert (alone.kind, len(alone.expected), len(alone.uncertain)) == ("offline", 25, 5)
+    assert not baseline.without({"1:7"}).late
 
 
 def test_the_class_that_missed_most_stands_first() -> None:
@@ -160,15 +191,42 @@ def test_the_class_that_missed_most_stands_first() -> None:
 def test_a_load_of_which_nothing_is_known_is_refused(load: dict[str, object], words: str) -> None:
     sut = build_sut({"kind": "suricata"}, base=Path())
     replay = {"kind": "replay", "trace": "a.pcap"}
-    must_be_detectable(sut, replay)
+    must_be_detectable(sut, replay, standing=False)
     with pytest.raises(BadInput, match=r"measure\.outcome") as refused:
-        must_be_detectable(sut, replay | load)
+        must_be_detectable(sut, replay | load, standing=False)
     assert words in str(refused.value)
 
 
 def test_a_sut_that_logs_no_detections_is_refused() -> None:
     with pytest.raises(BadInput, match='sut "sink" logs no detections'):
-        must_be_detectable(build_sut({"kind": "sink"}, base=Path()), {"kind": "replay"})
+        sink = build_sut({"kind": "sink"}, base=Path())
+        must_be_detectable(sink, {"kind": "replay"}, standing=False)
+
+
+@pytest.mark.parametrize("load", [{"kind": "tcpreplay"}, {"kind": "replay", "flows": "same"}])
+def test_a_load_that_repeats_its_flows_is_refused_by_a_standing_sut(load: dict[str, str]) -> None:
+    sut = build_sut({"kind": "suricata"}, base=Path())
+    load = {"trace": "a.pcap", **load}
+    must_be_detectable(sut, load, standing=False)
+    with pytest.raises(BadInput, match="sends the same flows to a SUT that stays up"):
+        must_be_detectable(sut, load, standing=True)
+
+
+def test_rules_that_remember_are_refused_by_a_standing_sut(tmp_path: Path) -> None:
+    rules = tmp_path / "my.rules"
+    table = {"kind": "suricata", "rules": [str(rules)]}
+    load = {"kind": "replay", "trace": "a.pcap"}
+    by_address = "threshold:type limit,track by_src,count 1,seconds 60; "
+    by_rule = by_address.replace("by_src", "by_rule")
+    rules.write_text(RULE.format(by_address, 1))
+    must_be_detectable(build_sut(table, base=tmp_path), load, standing=True)
+    rules.write_text("".join(RULE.format(s, n) for n, s in enumerate(("", by_rule, by_rule))))
+    remembering = build_sut(table, base=tmp_path)
+    must_be_detectable(remembering, load, standing=False)
+    with pytest.raises(BadInput) as refused:
+        must_be_detectable(remembering, load, standing=True)
+    assert "rule 1:1, the first of 2" in str(refused.value)
+    assert 'measure.sut = "fresh"' in str(refused.value)
 
 
 @pytest.mark.parametrize(("clocked", "of"), [(20, 162), (3, 40)])

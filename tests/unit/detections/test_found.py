@@ -13,6 +13,8 @@ from nodrop.detections import (
     limits_of_config,
     limits_of_rules,
     read_found,
+    remembering_config,
+    remembering_rules,
 )
 
 HEAD = "alert tcp any any -> any any "
@@ -34,6 +36,32 @@ def test_a_rule_says_what_it_tracks(options: str, found: str | None) -> None:
     assert dict(limits_of_rules(f"# {HEAD}(threshold:track by_src; sid:9;)\n{HEAD}{options}")) == (
         expected
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "remembers"),
+    [
+        ("threshold:type limit,track by_rule,count 1,seconds 60; ", True),
+        ("detection_filter:count 5,seconds 60,track by_rule; ", True),
+        ("dns.query; dataset:set,seen,type string; ", True),
+        ("dns.query; dataset: unset,seen; ", True),
+        ("lua:count.lua; ", True),
+        ("dns.query; dataset:isset,bad,type string,load bad.lst; ", False),
+        ("threshold:type limit,track by_src,count 1,seconds 60; ", False),
+        ("xbits:isset,x,track ip_src; ", False),
+        ('content:"track by_rule"; ', False),
+    ],
+)
+def test_a_rule_that_remembers_whatever_the_addresses_are(options: str, remembers: bool) -> None:
+    text = f"# {HEAD}(lua:a.lua; sid:9;)\n{HEAD}({options}sid:7; gid:2;)"
+    assert list(remembering_rules(text)) == ["2:7"] * remembers
+
+
+def test_an_entry_of_a_threshold_config_that_remembers_whatever_the_addresses_are() -> None:
+    entry = "threshold gen_id 1, sig_id {}, type limit, track {}, count 1, seconds 60"
+    some = [(0, "by_rule"), (4, "by_src"), (5, "by_rule")]
+    text = "\n".join(entry.format(sid, by) for sid, by in some)
+    assert list(remembering_config(text)) == ["1:0", "1:5"]
 
 
 def test_the_generator_of_a_rule_is_part_of_its_name() -> None:

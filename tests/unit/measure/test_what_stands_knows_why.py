@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nodrop.errors import LabProblem
-from nodrop.measure.pair import Worlds
+from nodrop.measure.worlds import Worlds
 
 
 class Measures:

@@ -184,7 +184,8 @@ class _ReplayOfferer:
         sent = {"trace_sha256": facts.sha256, **self._load.words()}
         if facts.source is not None:
             sent |= {"trace_sha256": facts.source.sha256, "window": facts.source.window.span}
-        facts_of_offer = {**offered.facts, "first_copy": self._first_copy, "load": sent}
+        copies = {"first_copy": self._first_copy, "copies": self._copies}
+        facts_of_offer = {**offered.facts, **copies, "load": sent}
         return replace(offered, facts=facts_of_offer)
 
 

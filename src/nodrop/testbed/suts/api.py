@@ -302,6 +302,8 @@ class Detecting(Protocol):
 
     event_log: str
     """Name in the work folder."""
+    alert_counter: str
+    """Name of its own count of alerts among the results of its counters."""
     roomy: Mapping[str, Any]
     """Keys of its table with which it loses nothing at a low load."""
 
@@ -317,9 +319,14 @@ class Detecting(Protocol):
         """Rules that find otherwise if the same packets come at another speed: `gid:sid`."""
         ...
 
-    def offline(self, bits: Bits | None, trace: Path) -> FoundDetections:
+    def remembers(self) -> str:
+        """Why, in words, the alerts of one load change those of the next, although each has other
+        addresses; "" if they do not."""
+        ...
+
+    def offline(self, bits: Bits | None, trace: Path, *, standing: bool) -> FoundDetections:
         """Units that it finds when it reads the trace itself, with the same rules, settings and
-        runmode. LabProblem if it cannot."""
+        runmode. `standing`: of one that stays up. LabProblem if it cannot."""
         ...
 
     def detection_key(self, bits: Bits | None) -> Json:
@@ -327,12 +334,21 @@ class Detecting(Protocol):
         ...
 
 
-def must_be_detectable(sut: Sut, load: Mapping[str, Any]) -> Sequence[str]:
-    """BadInput if it cannot be said which detections a load should bring."""
+def must_be_detectable(sut: Sut, load: Mapping[str, Any], *, standing: bool) -> Sequence[str]:
+    """BadInput if it cannot be said which detections a load should bring. `standing`: to a SUT that
+    had other loads before."""
     if not isinstance(sut, Detecting):
         raise BadKey("measure.outcome", f'sut "{sut.name}" logs no detections: leave it out')
     if what := _undetectable(load):
         raise BadKey("measure.outcome", f"it cannot be said what to expect of {what}")
+    if standing and (load.get("kind") != "replay" or load.get("flows") == "same"):
+        raise BadKey(
+            "measure.outcome",
+            "this load sends the same flows to a SUT that stays up, and it alerts on each once: "
+            'set measure.sut = "fresh", or load.kind = "replay" with load.flows = "distinct"',
+        )
+    if standing and (why := sut.remembers()):
+        raise BadKey("measure.outcome", f'{why}: set measure.sut = "fresh"')
     return ()
 
 

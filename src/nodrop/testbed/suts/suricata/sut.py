@@ -15,11 +15,14 @@ from nodrop.config.options import check
 from nodrop.detections import (
     By,
     FoundDetections,
+    SentCopies,
     clocks_of_config,
     clocks_of_rules,
     limits_of_config,
     limits_of_rules,
     read_found,
+    remembering_config,
+    remembering_rules,
 )
 from nodrop.errors import BadInput, LabProblem
 from nodrop.ledger.hops import Knobs, Place, socket_ring
@@ -149,6 +152,7 @@ class Suricata(Sut):
     name = "suricata"
     places: Sequence[Place] = (RING,)
     event_log = EVENT_LOG
+    alert_counter = "detect.alert"
     roomy: Mapping[str, Any] = {"ring_size": 32_768}
     _outcome: tuple[str, ...] = ()
 
@@ -364,7 +368,20 @@ class Suricata(Sut):
             found |= {*clocks_of_config(_text(thresholds))}
         return frozenset(found)
 
-    def offline(self, bits: Bits | None, trace: Path) -> FoundDetections:
+    def remembers(self) -> str:
+        texts = [_text(plain_rules(rules.path)) for rules in self._rules]
+        found = [rule for text in texts for rule in remembering_rules(text)]
+        if thresholds := self._others.get("threshold-file"):
+            found += remembering_config(_text(thresholds))
+        if not found:
+            return ""
+        return (
+            f"a SUT that stays up remembers from one trial to the next: rule {found[0]}, the first "
+            f"of {len(found):,} with a limit for all addresses (track by_rule), a dataset that it "
+            "sets, or a script"
+        )
+
+    def offline(self, bits: Bits | None, trace: Path, *, standing: bool) -> FoundDetections:
         if bits is None:
             raise LabProblem("no Suricata to read the trace with")
         others, rules = (
@@ -386,7 +403,10 @@ class Suricata(Sut):
                 last = words.decode(errors="replace").strip()[-200:]
                 raise LabProblem(f"Suricata does not read the trace to its end: {last or 'late'}")
             return read_found(
-                [ended.work / EVENT_LOG], self.limits(), with_flows="flows" in self._outcome
+                [ended.work / EVENT_LOG],
+                self.limits(),
+                with_flows="flows" in self._outcome,
+                sent=SentCopies(trace=trace) if standing else None,
             )
 
     def _offline_document(self, seen: SuricataPlaces) -> Yaml:
