@@ -43,7 +43,7 @@ from nodrop.capacity.tried import (
 from nodrop.config.search import Search
 from nodrop.results.capacity import Confidence, LimitedBy
 from nodrop.results.trial import TrialRecord
-from nodrop.stats.interval import median_interval, runs_needed
+from nodrop.stats.interval import Knee, median_interval, runs_needed
 
 
 def search_of(manifest: Mapping[str, Any]) -> Search | None:
@@ -177,7 +177,7 @@ class _Cell:
             goals_of=search.goals_of,
             lower=lower,
             upper=upper,
-            fit=None if estimate is None or changes else estimate.interval,
+            fit=None if estimate is None or changes else _held(estimate.interval, lower, upper),
             by_level=estimate is not None and estimate.by_level,
             fullest_ratio=_fullest(chosen.lower, goal),
             between=None if limit == "changes" else _between(ended, hosts),
@@ -201,6 +201,19 @@ class _Cell:
         )
         answer = replace(answer, confidence=_confidence(answer, every, search, estimate))
         return replace(answer, findings=tuple(findings(answer, every, search, own, estimate)))
+
+
+def _held(limit: Knee | None, lower: Bound | None, upper: Bound | None) -> Knee | None:
+    """The limit, no lower than what is carried and no higher than what is too much: an estimate is
+    not held against a proof."""
+    if limit is None:
+        return None
+    least = 0.0 if lower is None else lower.value
+    most = math.inf if upper is None else upper.value
+    value = min(max(limit.estimate, least), most)
+    low = None if limit.low is None else min(limit.low, value)
+    high = None if limit.high is None else max(limit.high, value)
+    return replace(limit, estimate=value, low=low, high=high)
 
 
 def _needed(
