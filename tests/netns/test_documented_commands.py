@@ -166,12 +166,12 @@ ENDS: Mapping[str, Mapping[int, str]] = {
     "nodrop history": {6: "(?i)cannot tell"},  # three runs
     "nodrop lab check": {0: r'Ready|"problems": \[\]', 3: r'to fix|"problems": \["'},
     "nodrop plan": {0: r"(?s)^(?!.*stands in the way: )", 3: "stands in the way: "},
-    "nodrop profile": {0: "", 1: "void: the sender was late"},  # of 0.3 s on a busy host
 }
 """Beginning of an example → exit code, and the words that then say why; elsewhere 0. Where there
 are several, a host has one of them: what can be read there, what it lacks."""
 OF_A_USER: Mapping[str, Mapping[int, str]] = {
     "nodrop drops": {6: ""},  # it may not see what root's programs capture
+    "nodrop profile": {0: "", 1: "void: the sender was late"},  # it has no real-time class
     "nodrop sut check": {2: "be root"},
     "nodrop tune apply --port eth1 gro=off rps=1": {2: "run as root"},
 }

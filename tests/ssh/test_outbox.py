@@ -24,6 +24,7 @@ from nodrop.results.writer import RunWriter
 from nodrop.testbed.hosts import ssh_connection
 from nodrop.testbed.hosts.node import find_node_binary
 from nodrop.testbed.hosts.relay import LONGEST_BYTES
+from tests.disturbed import BY_THE_MACHINE
 from tests.e2e.conftest import closes
 from tests.ssh.machines import set_control
 from tests.ssh.pairs import END_S, Pair, Run, runs_on
@@ -210,6 +211,7 @@ def test_a_cut_while_files_come_costs_no_trial_however_often(
     assert begun >= 2 * LONGEST_BYTES, "it went on where it was cut, each time"
     assert here(directory, "0001-r01") == whole
     assert all(closes(record) for record in outcome.records)
+    assert all({*record.invalid_reasons} <= BY_THE_MACHINE for record in outcome.records)
     assert not list(directory.rglob("*.part"))
 
 
@@ -285,6 +287,7 @@ def test_a_kill_there_costs_no_trial_that_is_whole(
         assert then.measured == 1
         assert any(words.startswith(f"{killed}: fetched from") for words in then.said)
         assert all(closes(record) for record in outcome.records)
+        assert all({*record.invalid_reasons} <= BY_THE_MACHINE for record in outcome.records)
 
         back()
         rows = f"{PLACE}/runs/{killed}/samples-receiver.jsonl"

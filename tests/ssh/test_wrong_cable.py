@@ -23,6 +23,7 @@ from nodrop.measure.plan import Progress, make_plan
 from nodrop.remote.dispatch import looked_at
 from nodrop.results.trial import TrialRecord
 from tests.depth import depth
+from tests.disturbed import BY_THE_MACHINE
 from tests.e2e.conftest import closes
 from tests.ssh.machines import Machine, lay_direct_cable
 from tests.ssh.pairs import SINK, Pair, Run, receiver_here, receiver_there, runs_on
@@ -170,6 +171,7 @@ def test_a_cable_of_one_way_is_enough(bench: Bench, tmp_path: Path, state: None)
         bench.panel.box.run("nft", "flush chain netdev panel from1")
         (record,) = run("measure.repetitions=1").records
     assert closes(record) and record.packets.lost_packets == 0, record.verdict
+    assert {*record.invalid_reasons} <= BY_THE_MACHINE, record.verdict
 
 
 class PullsItOut(Progress):

@@ -687,7 +687,8 @@ def test_where_a_capture_cannot_be_measured(capture: str, place: Any, words: str
 @pytest.mark.usefixtures("as_root")
 @pytest.mark.parametrize("capture", ["af-xdp", "dpdk", "af-packet", "pcap"])
 def test_what_a_normal_user_cannot_measure(capture: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a namespace, where `nodrop run` measures, and outside, where `nodrop plan` stays."""
+    """The refusal is the same in a namespace, where `nodrop run` measures, and outside it, where
+    `nodrop plan` stays."""
     sut = Suricata({"capture": capture}, base=Path())
     assert sut.misplaced("bare", mtu=3000, standing=False) == ""
     with monkeypatch.context() as inside:
