@@ -19,8 +19,8 @@ const READ_AT_ONCE: usize = 65_536;
 /// Read at most before others have their turn.
 const DATAGRAMS_AT_ONCE: usize = 256;
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// Room for 5,000 datagrams, each of which the kernel counts as 768 octets. Linux's usual 208 kB hold 277, fewer than
-/// wait where a reader has no CPU for half a second; S11 has no repeat here, so that an overflow would end as a UE.
+/// Room for 5,000 datagrams, each of which the kernel counts as 768 octets. Linux's usual 208 kB hold 277. More wait while
+/// a reader has no CPU for half a second. Nothing repeats a lost message of S11, so each would cost a UE.
 const RECEIVE_BUFFER: usize = 1 << 22;
 
 /// Diameter messages over one connection.

@@ -42,8 +42,8 @@ pub struct OutcomesArgs {
     /// Also the packets of each flow
     #[arg(long)]
     flows: bool,
-    /// The capture that was sent: only what its replicas raised counts, under the addresses that the first load of a start has, and
-    /// what comes only at the end of a flow is told apart
+    /// The capture that was sent. Only alerts of its replicas count, under the addresses of a start's first load. Units that only
+    /// the end of a flow raises are listed apart
     #[arg(long, value_name = "TRACE")]
     sent: Option<PathBuf>,
     /// The first of the replicas that were sent; 0 is the trace itself

@@ -12,8 +12,8 @@ from nodrop.measure.cells import Cell, Table
 
 
 class Worlds:
-    """At most one world stands. It is left if the next trial wants a new one, when it is worn, and
-    when a trial fails."""
+    """The one world that may stand. It is left before a trial that wants a new one, when it is
+    worn, and when a trial fails."""
 
     def __init__(self, measurer: Measurer, note: Callable[[str], None]) -> None:
         self._measurer, self._note, self._stack = measurer, note, ExitStack()

@@ -74,12 +74,17 @@ def states(run: RunDir) -> Mapping[str, str]:
 
 def _measured(manifest: Mapping[str, Any]) -> tuple[Any, ...]:
     """Traces, SUTs and host of a run."""
-    tables = ([*(manifest.get(many) or ()), manifest.get(one)]
-              for many, one in (("loads", "load"), ("suts", "sut")))  # fmt: skip
-    loads, suts = ([one for one in table if isinstance(one, dict)] for table in tables)
+    loads = _tables(manifest, "loads", "load")
+    suts = _tables(manifest, "suts", "sut")
     host = manifest.get("host")
     return (
         sorted({str(load.get("trace_sha256")) for load in loads}),
         sorted({str(sut.get("name")) for sut in suts}),
         host.get("hostname") if isinstance(host, dict) else None,
     )
+
+
+def _tables(manifest: Mapping[str, Any], many: str, one: str) -> list[dict[str, Any]]:
+    """The tables of a matrix, and that of a run without one."""
+    every = [*(manifest.get(many) or ()), manifest.get(one)]
+    return [table for table in every if isinstance(table, dict)]
